@@ -12,15 +12,14 @@
 //!             /lock          one process only
 //! ```
 //!
-//! * **Truth** is in the blocks: each has a checksum that no other block, place, life of the file
-//!   or hole has. What memory and journal say of presence may be wrong in both directions, at any
-//!   time, without a wrong byte: eviction needs to know nothing of readers, and no data is ever
-//!   synced.
-//! * **Order of a write**: space is set aside, blocks are written, the extent is shown to readers,
-//!   the journal learns of it. **Of an eviction**: readers are shown nothing any more, space is
-//!   given back, the bytes are free to be set aside.
-//! * **Failure**: what fails is counted and leads to a pause in which the disk is left alone
-//!   ([`health`]). Nothing is an error to a reader.
+//! * **Truth** is in the blocks: each has a checksum that no other block, position, generation of
+//!   the file or hole has. Index and journal may be wrong about what is there, in both directions,
+//!   at any time, without a wrong byte: eviction needs to know nothing of readers, and the cache
+//!   never syncs data.
+//! * **Order of a write**: reserve space, write the blocks, mark the extent present, journal it.
+//!   **Of an eviction**: mark the extent absent, punch its hole, release its space.
+//! * **Failure**: the cache counts what fails and bypasses the disk for a while ([`health`]).
+//!   Nothing is an error to a reader.
 
 mod accounting;
 mod block;
@@ -93,7 +92,7 @@ pub(crate) const EXTENT_BLOCKS: usize = 256;
 /// Bytes of an object that an extent holds.
 pub(crate) const EXTENT_DATA_BYTES: u64 = (BLOCK_DATA_BYTES * EXTENT_BLOCKS) as u64;
 
-/// The directory.
+/// The disk cache of one directory.
 #[derive(Debug)]
 pub(crate) struct Disk {
     directory: PathBuf,
@@ -101,21 +100,21 @@ pub(crate) struct Disk {
     free_bytes_min: u64,
     file_system: Arc<dyn FileSystem>,
     accounting: Mutex<Accounting>,
-    /// Taken before the accounting's lock, never under it.
+    /// Locked before the accounting, never under it.
     journal: Mutex<JournalFile>,
-    /// Held while something is kept by name.
+    /// Held while sidecars are written or removed.
     sidecar_writes: Mutex<()>,
-    /// None: the directory is not ours (yet).
+    /// Lock file; none while the directory is not ours.
     lock: Mutex<Option<Box<dyn OpenFile>>>,
     health: Health,
     handles: Handles,
     notifier: Arc<Notifier>,
     threads: DiskThreads,
-    /// The queues' period, for readers.
+    /// Period of the S3-FIFO queues, for readers.
     tick: AtomicU8,
-    /// Whether the file system takes holes.
+    /// Whether the file system can punch holes.
     can_punch: AtomicBool,
-    /// Whether too little of the file system is free and nothing can be given up for it.
+    /// Whether too little of the file system is free and the cache has nothing to evict for it.
     is_low: AtomicBool,
     is_closed: AtomicBool,
     evicted: AtomicU64,
@@ -123,14 +122,14 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// See [`crate::Cache::open`].
+    /// Opens a directory and starts its maintenance task. See [`crate::Cache::open`].
     pub(crate) fn open(options: &CacheOptions) -> Result<Arc<Self>, Error> {
         let disk = Self::with_file_system(options, Arc::new(RealFileSystem))?;
         maintenance::start(&disk, &options.runtime);
         Ok(disk)
     }
 
-    /// On a file system of its own, and with nobody who looks after it.
+    /// Opens a directory of any file system, without a maintenance task.
     fn with_file_system(
         options: &CacheOptions,
         file_system: Arc<dyn FileSystem>,
@@ -161,14 +160,14 @@ impl Disk {
         Ok(Arc::new(disk))
     }
 
-    /// Of a version of an object of a store; made when its first extent is written.
+    /// Returns the part on disk of an object. Its file is made when its first extent is written.
     pub(crate) fn object(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskObject> {
         let key = ObjectKey { store: store.to_owned(), meta: meta.clone() };
         self.accounting().object(key, |key| Arc::new(DiskObject::new(Arc::clone(self), key)))
     }
 
-    /// Runs work that blocks for the device where it holds up nobody but this disk. None: the
-    /// runtime ended before.
+    /// Runs work that blocks for the device on a thread of this disk's share. None: the runtime
+    /// ended before.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,
@@ -178,15 +177,15 @@ impl Disk {
         self.threads.run(runtime, access, work).await
     }
 
-    /// Whether writes have a chance now.
+    /// Whether the disk takes writes now.
     pub(crate) fn is_writable(&self) -> bool {
         self.health.is_writable() && !self.is_closed.load(Acquire)
     }
 
-    /// Bytes of objects that fit at most, so that not even an object alone drives itself out.
+    /// Bytes of objects that fit the disk, so that not even a single object evicts itself.
     pub(crate) fn data_bytes_max(&self) -> u64 {
-        // What is not data: checksums (a thousandth), bookkeeping and the journal, which is less
-        // than a hundredth together.
+        // Checksums (a thousandth), bookkeeping and the journal take less than a hundredth
+        // together.
         (self.bytes_max - self.bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
     }
 
@@ -194,12 +193,12 @@ impl Disk {
         self.accounting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All data files.
+    /// All cache files.
     pub(crate) fn cache_files(&self) -> Vec<Arc<CacheFile>> {
         self.accounting().cache_files.values().cloned().collect()
     }
 
-    /// Everything of which something is on disk.
+    /// Lists the objects of which something is on disk.
     pub(crate) fn list(&self) -> Vec<CachedObject> {
         let objects = self.cache_files().into_iter().map(|cache_file| CachedObject {
             store: cache_file.key.store.clone(),
@@ -209,7 +208,7 @@ impl Disk {
         objects.filter(|object| 0 < object.present).collect()
     }
 
-    /// Removes the objects of which the predicate is true. Returns bytes freed.
+    /// Removes the objects for which the predicate is true. Returns the bytes freed.
     pub(crate) fn drop_files(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> u64 {
         let cache_files = self.cache_files();
         let freed = cache_files
@@ -242,8 +241,8 @@ impl Disk {
         }
     }
 
-    /// Reads every block of an extent and forgets it if one is wrong. Returns bytes of the object
-    /// read, and bytes of those in wrong blocks.
+    /// Checks every block of an extent and removes the extent if one is wrong. Returns the bytes of
+    /// the object that it read, and those in wrong blocks.
     pub(crate) fn verify(&self, cache_file: &Arc<CacheFile>, extent: u32) -> (u64, u64) {
         let Some(file) = self.handle(cache_file).filter(|_| cache_file.extents.is_present(extent))
         else {
@@ -253,7 +252,7 @@ impl Disk {
         let evictions = cache_file.evictions.load(Acquire);
         match read::check_extent(cache_file, file.as_ref().as_ref(), extent) {
             Ok((0, 0)) => (bytes, 0),
-            // Its space was given back while it was read.
+            // It was evicted while it was read.
             Ok(_) if cache_file.evictions.load(Acquire) != evictions => (bytes, 0),
             Ok((corrupt, holes)) => {
                 self.forget_wrong(cache_file, extent, corrupt);
@@ -267,7 +266,7 @@ impl Disk {
         }
     }
 
-    /// Blocks of an extent were wrong; holes are no corruption but what a crash leaves.
+    /// Removes an extent with wrong blocks. Holes are not corruption: a crash leaves them.
     fn forget_wrong(&self, cache_file: &Arc<CacheFile>, extent: u32, corrupt: u64) {
         if 0 < corrupt {
             self.corrupt.fetch_add(corrupt, Relaxed);
@@ -282,7 +281,7 @@ impl Disk {
         self.remove_extent(cache_file, extent);
     }
 
-    /// The open file of a body. None: it cannot be had.
+    /// Returns the open file of a cache file, or none if it cannot be opened.
     fn handle(&self, cache_file: &Arc<CacheFile>) -> Option<Arc<Box<dyn OpenFile>>> {
         if let Some(file) = cache_file.handle.load_full() {
             return Some(file);
@@ -307,7 +306,7 @@ impl Disk {
         }
     }
 
-    /// A body that was given up while its file was opened keeps no file open.
+    /// Closes a file that was dropped while it was opened.
     fn close_if_gone(&self, cache_file: &CacheFile) -> Option<Arc<Box<dyn OpenFile>>> {
         let file = cache_file.handle.load_full();
         if cache_file.is_gone.load(Acquire) {
@@ -327,7 +326,7 @@ impl Disk {
             .read_failed(&format_args!("{}: {error}", cache_file.path(&self.directory).display()));
     }
 
-    /// Adds what it knows.
+    /// Sets all fields but those of [`crate::cache::CacheContext::add_stats`].
     pub(crate) fn add_stats(&self, stats: &mut CacheStats) {
         let accounting = self.accounting();
         stats.bytes = accounting.bytes;
@@ -345,7 +344,7 @@ impl Disk {
         stats.bypassed = self.health.reason().or_else(|| self.low());
     }
 
-    /// Writes what is not written yet and lets another process have the directory. Reads go on.
+    /// Writes the rest of the journal and unlocks the directory. Reads go on.
     pub(crate) fn close(&self) {
         if self.is_closed.swap(true, Release) {
             return;

@@ -1,5 +1,5 @@
 //! Reads through a store that delays, corrupts and refuses: never a wrong byte, and an error only
-//! where the truth cannot be had.
+//! where the right bytes cannot be had.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -17,14 +17,13 @@ use support::{
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
-/// Not a whole number of blocks or extents.
+/// Size of the object: not a whole number of blocks or extents.
 const SIZE: u64 = 5 * MIB + 4321;
 
-/// Of an object in an extent on disk: 256 blocks of 4,092 bytes.
+/// Bytes of an object in an extent on disk: 256 blocks of 4,092 bytes.
 const EXTENT_BYTES: u64 = 256 * 4092;
 
-/// Faults that a careful reader notices by what the response says, each after which trying again
-/// helps.
+/// Faults that the header or the length of a response shows, and after which a retry helps.
 fn noticeable() -> Vec<Fault> {
     vec![
         Fault::Delay(Duration::from_millis(50)),
@@ -44,7 +43,7 @@ fn noticeable() -> Vec<Fault> {
     ]
 }
 
-/// One object behind a proxy, and a cache that has room for half of it.
+/// One object behind a proxy, and a cache with room for half of it.
 async fn one_object(seed: u64) -> (Store, TempDir, Arc<Cache>, Arc<Object>, Bytes) {
     let store = Store::start(seed);
     let contents = contents(seed, SIZE);
@@ -88,7 +87,8 @@ async fn faults_mixed_by_seed_cost_time_only() {
     }
 }
 
-/// What no header shows is found by who knows what the bytes should be, and who then says so.
+/// Corruption that no header shows: the caller, who knows the right bytes, finds it and invalidates
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_are_not_trusted_are_read_again_from_the_store() {
     for (seed, fault) in [(1, Fault::Flip(777)), (2, Fault::LyingRange)] {
@@ -105,7 +105,7 @@ async fn bytes_that_are_not_trusted_are_read_again_from_the_store() {
                 // The first read looks where the first flipped bit is.
                 let range = if round == 0 { 700..900 } else { numbers.range(3 * MIB) };
                 let mut bytes = object.read(range.clone(), patiently()).await.unwrap();
-                // Each GET that is corrupt is found out once; 20 are.
+                // The caller finds each of the 20 corrupt GETs once.
                 for _ in 0..21 {
                     if *bytes == *slice(&contents, &range) {
                         break;
@@ -179,8 +179,8 @@ async fn an_object_deleted_in_the_middle_of_a_fill_is_read_as_it_was_or_gone() {
     cache.close().await;
 }
 
-/// A store whose answers never carry the ETag that was asked for has nothing to give, and is not
-/// taken for one that lost the object.
+/// A store whose answers never carry the expected ETag yields no bytes, and does not count as one
+/// that lost the object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
     let (store, _directory, cache, _, _) = one_object(5).await;
@@ -300,7 +300,7 @@ async fn who_cannot_wait_is_told_and_who_can_gets_the_same_read() {
     let (early, late) = (object.read(0..10, hasty), object.read(0..10, patiently()));
     let error = early.await.unwrap_err();
     assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
-    // Until now there was nothing to be had, however late the early one was asked.
+    // Until now the store answered nothing, however early the read began.
     store.rules(Vec::new());
     assert_right(&late.await.unwrap(), &contents, &(0..10), "the other one");
     cache.close().await;

@@ -1,5 +1,4 @@
-//! Streams through a real client, against a store that counts what it is asked for and fails as
-//! told.
+//! Streams through a real client, against a store that counts requests and fails on demand.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -19,7 +18,7 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 const SIZE: u64 = 40 * MIB + 17;
 
-/// All of a range; what comes has to be right.
+/// Streams a range and checks its bytes.
 async fn follow(
     object: &Object,
     contents: &[u8],
@@ -56,14 +55,14 @@ async fn twenty_copies_at_once_cost_the_store_one() {
         let (object, contents) = (Arc::clone(&object), contents.clone());
         copies.spawn(async move {
             if index % 2 == 1 {
-                // Half of them begin when there is something.
+                // Half of them begin when some extents are on disk.
                 until("the first bytes are there", || object.is_local(0..1)).await;
             }
             follow(&object, &contents, 0..SIZE, AccessHint::Sequential).await.unwrap();
         });
     }
     copies.join_all().await;
-    // Bytes are given on before they are counted.
+    // The proxy forwards bytes before it counts them.
     until("the last request is over", || remote.stats().in_flight == 0).await;
     let mut gets = store.gets();
     gets.sort_by_key(|range| range.start);

@@ -1,5 +1,4 @@
-//! Who has how much of the disk: one lock for all that changes what is there. No file is touched
-//! under it.
+//! Space accounting: one lock for all that changes what is on disk. Nobody touches a file under it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::disk::limits::FILE_OVERHEAD_BYTES;
 
-/// A change that the journal does not know yet.
+/// A change that is not in the journal yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// A file was made.
@@ -31,58 +30,58 @@ pub(crate) enum Change {
 /// Whether an extent may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reservation {
-    /// Its space is set aside, and nobody else writes it.
+    /// Its space is reserved, and nobody else writes it.
     Granted,
-    /// It is there already.
+    /// The extent is there already.
     Present,
-    /// Somebody writes it or gives its space back just now.
+    /// Another thread writes or evicts it just now.
     Refused,
-    /// Its file was given up.
+    /// Its file was dropped.
     Gone,
-    /// Something has to go first.
+    /// The disk is full: the caller has to evict something first.
     Full,
 }
 
-/// What became of an extent that was written.
+/// Outcome of a write of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is there.
+    /// The extent is on disk.
     Kept,
-    /// It is not wanted any more: its space is to be given back, then [`Accounting::release`].
+    /// The extent is not wanted any more: the caller punches its hole, then calls
+    /// [`Accounting::release`].
     Unwanted,
 }
 
-/// Everything that changes together.
+/// Index, queues and space, which change together.
 #[derive(Debug)]
 pub(crate) struct Accounting {
-    /// Files on disk by number, also those nobody asked for since the start.
+    /// Cache files by number, also those that nobody asked for since the start.
     pub(crate) cache_files: BTreeMap<u32, Arc<CacheFile>>,
     by_key: HashMap<Arc<ObjectKey>, u32>,
     objects: HashMap<Arc<ObjectKey>, Weak<DiskObject>>,
-    /// Forget files without users when so many are known.
+    /// Number of objects at which those without users are swept out.
     sweep_at: usize,
     pub(crate) queues: S3Fifo,
-    /// Bytes taken or set aside.
+    /// Bytes used or reserved.
     pub(crate) bytes: u64,
-    /// So many may be taken now: the limit, or less when the file system was full before that.
+    /// Bytes that may be used now: the limit, or less when the file system was full before that.
     pub(crate) ceiling: u64,
-    /// Extents on disk.
+    /// Number of extents on disk.
     pub(crate) extents: u64,
-    /// Extents being written or given back, and whether they are wanted.
+    /// Extents being written or evicted, and whether they are wanted.
     busy: HashMap<ExtentId, bool>,
-    /// What the journal does not know yet.
+    /// Changes that are not in the journal yet.
     pub(crate) changes: Vec<Change>,
     next_id: u32,
-    /// Bytes of what is kept by name.
+    /// Bytes of the sidecars by name.
     pub(crate) sidecars: BTreeMap<String, u64>,
-    /// Files that could not be removed, with what they take.
+    /// Files that could not be removed, with their bytes.
     pub(crate) unremoved: Vec<(u32, u64)>,
-    /// Extents whose space could not be given back. They stay busy: nobody is shown them, nobody
-    /// writes them.
+    /// Extents whose hole could not be punched. They stay busy: nobody reads or writes them.
     pub(crate) unpunched: Vec<(Arc<CacheFile>, u32)>,
 }
 
-/// The bodies as the queues see them.
+/// The cache files as the queues see them.
 struct CacheFiles<'a>(&'a BTreeMap<u32, Arc<CacheFile>>);
 
 impl ExtentStates for CacheFiles<'_> {
@@ -110,7 +109,7 @@ impl ExtentStates for CacheFiles<'_> {
 }
 
 impl Accounting {
-    /// Nothing is there, and there is room for so many bytes and extents.
+    /// Makes an empty accounting with room for so many bytes and extents.
     pub(crate) fn new(bytes_max: u64, room: usize) -> Self {
         Self {
             cache_files: BTreeMap::new(),
@@ -130,7 +129,7 @@ impl Accounting {
         }
     }
 
-    /// The handle of a key that somebody has, or a new one.
+    /// Returns the handle of a key that somebody has, or makes one.
     pub(crate) fn object(
         &mut self,
         key: ObjectKey,
@@ -153,50 +152,50 @@ impl Accounting {
         file
     }
 
-    /// The data file of a key.
+    /// Finds the cache file of a key.
     pub(crate) fn cache_file_of(&self, key: &ObjectKey) -> Option<Arc<CacheFile>> {
         self.by_key.get(key).and_then(|id| self.cache_files.get(id)).cloned()
     }
 
-    /// A number that was never used, or none: four billion files have been made here.
+    /// Takes a number that was never used. None: four billion files have been made here.
     pub(crate) fn take_id(&mut self) -> Option<u32> {
         let id = self.next_id;
         self.next_id = id.checked_add(1)?;
         Some(id)
     }
 
-    /// Numbers up to this one were used.
+    /// Skips the numbers up to this one, which were used.
     pub(crate) fn skip_ids(&mut self, id: u32) {
         self.next_id = self.next_id.max(id.saturating_add(1));
     }
 
-    /// Sets bytes aside. False: something has to go first.
+    /// Reserves bytes. False: the caller has to evict something first.
     pub(crate) fn reserve(&mut self, bytes: u64) -> bool {
         let fits = self.bytes.saturating_add(bytes) <= self.ceiling;
         self.bytes += if fits { bytes } else { 0 };
         fits
     }
 
-    /// Whether more is taken than may be: the limit was larger before the start.
+    /// Whether more is used than the limit, which was larger before the start.
     pub(crate) fn is_over(&self) -> bool {
         self.ceiling < self.bytes
     }
 
-    /// Gives bytes back.
+    /// Releases bytes.
     pub(crate) fn release_bytes(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "{bytes} of {}", self.bytes);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// A file was made; its overhead is reserved.
+    /// Adds a file that was made, and whose overhead is reserved.
     pub(crate) fn add_cache_file(&mut self, cache_file: &Arc<CacheFile>) {
         self.cache_files.insert(cache_file.id, Arc::clone(cache_file));
         self.by_key.insert(Arc::clone(&cache_file.key), cache_file.id);
         self.changes.push(Change::File(Arc::clone(cache_file)));
     }
 
-    /// A file was there at the start, with extents that are marked in it. What it takes is counted
-    /// here.
+    /// Adds a file that was there at the start, with the extents that are marked in it, and counts
+    /// its space.
     pub(crate) fn restore_cache_file(&mut self, cache_file: CacheFile) {
         let cache_file = Arc::new(cache_file);
         for extent in cache_file.extents.present() {
@@ -215,7 +214,7 @@ impl Accounting {
         self.cache_files.insert(cache_file.id, cache_file);
     }
 
-    /// Sets an extent's space aside.
+    /// Reserves the space of an extent.
     pub(crate) fn reserve_extent(&mut self, cache_file: &CacheFile, extent: u32) -> Reservation {
         let extent_id = cache_file.extent_id(extent);
         if cache_file.is_gone.load(Acquire) {
@@ -234,7 +233,7 @@ impl Accounting {
         Reservation::Granted
     }
 
-    /// An extent was written, or not.
+    /// Ends a write, which has written the whole extent or failed.
     pub(crate) fn finish_write(
         &mut self,
         cache_file: &CacheFile,
@@ -257,9 +256,8 @@ impl Accounting {
         Written::Kept
     }
 
-    /// Takes an extent away from the readers; its space is to be given back, then
-    /// [`Accounting::release`]. False: it is not there. One that is being written is not wanted any
-    /// more.
+    /// Marks an extent absent; the caller punches its hole, then calls [`Accounting::release`].
+    /// False: it is not there. One that is being written is not wanted any more.
     pub(crate) fn take(&mut self, cache_file: &CacheFile, extent: u32) -> bool {
         let extent_id = cache_file.extent_id(extent);
         if let Some(is_wanted) = self.busy.get_mut(&extent_id) {
@@ -276,37 +274,37 @@ impl Accounting {
         true
     }
 
-    /// Takes away the extent that has to go by the queues.
+    /// Marks absent the extent that the queues evict next.
     pub(crate) fn take_victim(&mut self) -> Option<(Arc<CacheFile>, u32)> {
         let extent_id = self.queues.pop(&CacheFiles(&self.cache_files))?;
         let cache_file = Arc::clone(self.cache_files.get(&extent_id.file)?);
         self.take(&cache_file, extent_id.extent).then_some((cache_file, extent_id.extent))
     }
 
-    /// An extent's space was given back.
+    /// Releases the space of an extent whose hole is punched.
     pub(crate) fn release(&mut self, cache_file: &CacheFile, extent: u32) {
         self.busy.remove(&cache_file.extent_id(extent));
         self.release_bytes(cache_file.key.extent_cost(extent));
     }
 
-    /// Whether a file holds nothing but an extent that is being given back.
+    /// Whether a file holds nothing but this extent, which is being evicted.
     pub(crate) fn is_last(&self, cache_file: &CacheFile, extent: u32) -> bool {
         cache_file.extents.is_empty()
             && self.busy_of(cache_file).all(|extent_id| extent_id.extent == extent)
     }
 
-    /// Whether a file holds nothing, and nobody is about to change that.
+    /// Whether a file holds nothing, and nobody writes to it.
     pub(crate) fn is_unused(&self, cache_file: &CacheFile) -> bool {
         cache_file.extents.is_empty() && self.busy_of(cache_file).next().is_none()
     }
 
-    /// Few are busy at a time.
+    /// Busy extents of a file; few are busy at a time.
     fn busy_of<'a>(&'a self, cache_file: &'a CacheFile) -> impl Iterator<Item = &'a ExtentId> {
         self.busy.keys().filter(|extent_id| extent_id.file == cache_file.id)
     }
 
-    /// Gives a file up. Returns the bytes that are free when it is removed, without those of
-    /// extents that are busy: who is busy with them releases them. None: it was given up already.
+    /// Drops a file. Returns the bytes that are free once it is removed, without those of busy
+    /// extents, which their threads release. None: it was dropped already.
     pub(crate) fn give_up(&mut self, cache_file: &CacheFile) -> Option<u64> {
         if cache_file.is_gone.swap(true, AcqRel) {
             return None;
@@ -327,8 +325,7 @@ impl Accounting {
         Some(bytes)
     }
 
-    /// The directory is lost: nothing is there any more. Who is busy goes on and finds its file
-    /// gone.
+    /// Forgets everything: the directory is lost. Busy threads go on and find their file dropped.
     pub(crate) fn forget_all(&mut self) {
         let cache_files: Vec<Arc<CacheFile>> = self.cache_files.values().cloned().collect();
         for cache_file in cache_files {
@@ -348,13 +345,13 @@ impl Accounting {
         self.release_bytes(unremoved);
     }
 
-    /// Numbers of files known here.
+    /// Numbers of all cache files.
     pub(crate) fn ids(&self) -> HashSet<u32> {
         self.cache_files.keys().copied().collect()
     }
 }
 
-/// Marks an extent that the journal says is there, before the file is known to anybody.
+/// Marks extents as the journal says, before anybody knows the file.
 pub(crate) fn mark(
     cache_file: &CacheFile,
     extents: std::ops::RangeInclusive<u32>,

@@ -1,4 +1,4 @@
-//! One data file: its geometry, what is there, the open file.
+//! One cache file: its geometry, the index of its extents, its open file.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -20,7 +20,7 @@ use crate::{
     disk::limits::{EXTENT_OVERHEAD_BYTES, KEY_BYTES_MAX, OBJECT_BYTES_MAX},
 };
 
-/// Ends the names of data files.
+/// Suffix of the names of cache files.
 pub(crate) const DATA_SUFFIX: &str = ".data";
 
 /// One version of one object of one store.
@@ -39,13 +39,13 @@ impl Hash for ObjectKey {
 }
 
 impl ObjectKey {
-    /// Whether it is of a size that is kept on disk.
+    /// Whether the cache keeps objects of this size and with a key of this length.
     pub(crate) fn is_keepable(&self) -> bool {
         let key_bytes = self.store.len() + self.meta.name.len() + self.meta.etag.len();
         (1..=OBJECT_BYTES_MAX).contains(&self.meta.size) && key_bytes <= KEY_BYTES_MAX
     }
 
-    /// Extents that the object has.
+    /// Number of extents of the object.
     pub(crate) fn extent_count(&self) -> u32 {
         let count = self.meta.size.min(OBJECT_BYTES_MAX).div_ceil(EXTENT_DATA_BYTES);
         u32::try_from(count).expect("limits say so")
@@ -64,44 +64,45 @@ impl ObjectKey {
         self.extent_data_bytes(extent.into()).div_ceil(BLOCK_DATA_BYTES as u64) * BLOCK_BYTES as u64
     }
 
-    /// What an extent takes of the disk, bookkeeping included.
+    /// Disk space of an extent, bookkeeping included.
     pub(crate) fn extent_cost(&self, extent: u32) -> u64 {
         self.extent_disk_bytes(extent) + EXTENT_OVERHEAD_BYTES
     }
 
-    /// Bytes of the data file from begin to end.
+    /// Length of the cache file.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.meta.size.div_ceil(BLOCK_DATA_BYTES as u64) * BLOCK_BYTES as u64
     }
 }
 
-/// One data file.
+/// One file with extents of one object.
 #[derive(Debug)]
 pub(crate) struct CacheFile {
-    /// Its number: its name, and what queues and journal call it.
+    /// Number of the file, which is its name on disk, in the queues and in the journal.
     pub(crate) id: u32,
-    /// Random: no block of another life of this number is taken for one of this.
+    /// Random number in the checksums: no block of an earlier file of this number passes for one of
+    /// this.
     pub(crate) generation: u64,
-    /// What it holds.
+    /// Object that the file holds.
     pub(crate) key: Arc<ObjectKey>,
-    /// Makes and checks its blocks.
+    /// Seal that makes and checks its blocks.
     pub(crate) seal: Seal,
-    /// Which extents are there.
+    /// Index of the extents that are there.
     pub(crate) extents: Extents,
-    /// Grows before space is given back: a reader that found wrong bytes sees by it that they may
-    /// have been right.
+    /// Count of evictions, incremented before a hole is punched: a reader that found wrong bytes
+    /// sees by it that they may have been right.
     pub(crate) evictions: AtomicU64,
-    /// It was given up: nothing is read from it or written to it any more.
+    /// Whether the file was dropped: nobody reads it or writes to it any more.
     pub(crate) is_gone: AtomicBool,
-    /// Kept open for reads; may be closed at any time to have few open.
+    /// Open file for reads; [`super::handles`] may close it at any time.
     pub(crate) handle: ArcSwapOption<Box<dyn OpenFile>>,
-    /// Read since somebody last looked for a file to close.
+    /// Whether it was read since [`super::handles`] last looked for a file to close.
     pub(crate) is_used: AtomicBool,
     name: u64,
 }
 
 impl CacheFile {
-    /// Nothing of it is there.
+    /// Makes a file without extents.
     pub(crate) fn new(id: u32, generation: u64, key: Arc<ObjectKey>) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
@@ -119,48 +120,48 @@ impl CacheFile {
         }
     }
 
-    /// The data file's path.
+    /// Path of the file.
     pub(crate) fn path(&self, directory: &Path) -> PathBuf {
         directory.join(data_name(self.id))
     }
 
-    /// What the queues call an extent.
+    /// Identity of an extent in the queues.
     pub(crate) fn extent_id(&self, extent: u32) -> ExtentId {
         ExtentId { file: self.id, extent }
     }
 
-    /// The same for the same extent of the same object in every life.
+    /// Name of an extent among the ghosts: the same in every file of the same object.
     pub(crate) fn ghost_name(&self, extent: u32) -> u64 {
         (self.name ^ u64::from(extent)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
     }
 
-    /// Where an extent is in the data file.
+    /// Offset of an extent in the file.
     pub(crate) fn extent_offset(extent: u32) -> u64 {
         u64::from(extent) * (EXTENT_BLOCKS * BLOCK_BYTES) as u64
     }
 
-    /// Bytes of the object that are there.
+    /// Bytes of the object that are on disk.
     pub(crate) fn present_data_bytes(&self) -> u64 {
         self.extents.present().map(|extent| self.key.extent_data_bytes(extent.into())).sum()
     }
 
-    /// Bytes of disk that blocks which are there take.
+    /// Bytes of the blocks that are on disk.
     pub(crate) fn present_disk_bytes(&self) -> u64 {
         self.extents.present().map(|extent| self.key.extent_disk_bytes(extent)).sum()
     }
 
-    /// What the extents which are there take of the disk, bookkeeping included.
+    /// Disk space of the extents that are there, bookkeeping included.
     pub(crate) fn present_cost(&self) -> u64 {
         self.extents.present().map(|extent| self.key.extent_cost(extent)).sum()
     }
 }
 
-/// The name of a data file.
+/// Name of a cache file by its number.
 pub(crate) fn data_name(id: u32) -> String {
     format!("{id:08x}{DATA_SUFFIX}")
 }
 
-/// The number of a data file.
+/// Number of a cache file by its name.
 pub(crate) fn data_id(name: &str) -> Option<u32> {
     let id = u32::from_str_radix(name.strip_suffix(DATA_SUFFIX)?, 16).ok()?;
     (data_name(id) == name).then_some(id)

@@ -1,4 +1,4 @@
-//! A file system that fails as told.
+//! A file system for tests that fails on demand.
 
 use std::{
     io,
@@ -14,26 +14,26 @@ use std::{
 
 use super::file_system::{FileStatus, FileSystem, OpenFile, OpenMode, RealFileSystem};
 
-/// What goes wrong.
+/// Fault of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// No byte more is taken.
+    /// Writes fail: the disk is full.
     Full,
-    /// Writes are taken by half, and then no byte more.
+    /// A write takes half of its bytes, and all later ones fail.
     FullInside,
-    /// Everything fails.
+    /// Every operation fails.
     Degraded,
-    /// Reads fail.
+    /// Reads of files fail.
     ReadsFail,
-    /// Nothing can be changed.
+    /// Nothing can be changed: the file system is read-only.
     ReadOnly,
-    /// No file is where it was.
+    /// No file is where it was: the directory has vanished.
     Vanished,
     /// Reads and writes end early; nothing fails.
     Short,
-    /// Files take no holes.
+    /// Punching holes is not supported.
     NoHoles,
-    /// Giving space back fails.
+    /// Punching holes fails.
     PunchFails,
     /// Names cannot be removed.
     RemoveFails,
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
     NoDescriptors,
 }
 
-/// Every fault.
+/// All faults, for property tests.
 pub(crate) const FAULTS: [Fault; 11] = [
     Fault::Full,
     Fault::FullInside,
@@ -63,13 +63,13 @@ pub(crate) struct Faulty(Arc<Plan>);
 #[derive(Debug, Default)]
 struct Plan {
     fault: Mutex<Option<Fault>>,
-    /// Calls until it begins.
+    /// Calls until the fault begins.
     delay: AtomicU64,
-    /// What the file system has free, if that is told.
+    /// Free bytes to report; 0 for the real ones.
     free: AtomicU64,
 }
 
-/// What is done.
+/// Operation that a fault may hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Open,
@@ -77,25 +77,25 @@ enum Call {
     Remove,
     Rename,
     Names,
-    Look,
+    Status,
     Read,
     Write,
     Punch,
 }
 
 impl Faulty {
-    /// A fault begins after so many calls.
+    /// Lets a fault begin after so many calls.
     pub(crate) fn fail_after(&self, calls: u64, fault: Fault) {
         self.0.delay.store(calls, Release);
         *self.0.fault.lock().unwrap() = Some(fault);
     }
 
-    /// From now on all is well.
+    /// Ends the fault.
     pub(crate) fn heal(&self) {
         *self.0.fault.lock().unwrap() = None;
     }
 
-    /// The file system says that so much is free.
+    /// Sets the free bytes that the file system reports.
     pub(crate) fn set_free(&self, bytes: u64) {
         self.0.free.store(bytes, Release);
     }
@@ -108,7 +108,7 @@ impl Plan {
         fault.filter(|_| begun)
     }
 
-    /// Whether a call goes well.
+    /// Fails a call if the fault hits it.
     fn check(&self, call: Call) -> io::Result<Option<Fault>> {
         use rustix::io::Errno;
         let Some(fault) = self.fault() else { return Ok(None) };
@@ -121,7 +121,7 @@ impl Plan {
             Fault::Degraded => Errno::IO,
             Fault::ReadsFail if call == Call::Read => Errno::IO,
             Fault::ReadOnly if changes => Errno::ROFS,
-            Fault::Vanished if named || call == Call::Look => Errno::NOENT,
+            Fault::Vanished if named || call == Call::Status => Errno::NOENT,
             Fault::NoHoles if call == Call::Punch => Errno::OPNOTSUPP,
             Fault::PunchFails if call == Call::Punch => Errno::IO,
             Fault::RemoveFails if call == Call::Remove => Errno::PERM,
@@ -156,7 +156,7 @@ impl FileSystem for Faulty {
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.check(Call::Look)?;
+        self.0.check(Call::Status)?;
         RealFileSystem.make_directory(path)
     }
 
@@ -166,12 +166,12 @@ impl FileSystem for Faulty {
     }
 
     fn status(&self, path: &Path) -> io::Result<FileStatus> {
-        self.0.check(Call::Look)?;
+        self.0.check(Call::Status)?;
         RealFileSystem.status(path)
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        self.0.check(Call::Look)?;
+        self.0.check(Call::Status)?;
         match self.0.free.load(Acquire) {
             0 => RealFileSystem.free_bytes(directory),
             free => Ok(free),
@@ -185,7 +185,7 @@ struct FaultyFile {
     plan: Arc<Plan>,
 }
 
-/// Of many bytes about half, but at least one.
+/// Returns about half of the bytes, but at least one.
 fn half(length: usize) -> usize {
     length.div_ceil(2)
 }
@@ -210,7 +210,7 @@ impl OpenFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         match self.plan.check(Call::Write)? {
             Some(Fault::Short) => self.file.write_at(&bytes[..half(bytes.len())], offset),
-            // The odd ones are those that go on where one ended early.
+            // Lengths that are no multiple of a block continue a write that ended early.
             Some(Fault::FullInside) if bytes.len().is_multiple_of(4096) => {
                 self.file.write_at(&bytes[..half(bytes.len()) - 1], offset)
             }
@@ -230,12 +230,12 @@ impl OpenFile for FaultyFile {
     }
 
     fn status(&self) -> io::Result<FileStatus> {
-        self.plan.check(Call::Look)?;
+        self.plan.check(Call::Status)?;
         self.file.status()
     }
 
     fn lock(&self) -> io::Result<bool> {
-        self.plan.check(Call::Look)?;
+        self.plan.check(Call::Status)?;
         self.file.lock()
     }
 }

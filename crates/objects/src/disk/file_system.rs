@@ -1,5 +1,5 @@
-//! The seam to the file system: everything the cache asks of it, so that tests can let any of it
-//! fail.
+//! The seam to the file system: every operation that the cache needs, so that tests can make each
+//! of them fail.
 
 use std::{
     fmt,
@@ -11,31 +11,31 @@ use std::{
 
 use rustix::fs::FlockOperation;
 
-/// How a file is opened.
+/// Mode in which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// For reads.
+    /// Opens for reads.
     Read,
-    /// For reads and writes.
+    /// Opens for reads and writes.
     Write,
-    /// For reads and writes; made where it is missing.
+    /// Opens for reads and writes; makes the file where it is missing.
     Make,
-    /// For reads and writes, empty, whatever was there.
+    /// Opens for reads and writes, empty, whatever was there.
     Replace,
 }
 
-/// What the file system says about a file.
+/// Length, space and identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileStatus {
     /// Bytes from its begin to its end, holes included.
     pub(crate) length: u64,
-    /// Bytes of disk it takes.
+    /// Bytes of disk that it takes.
     pub(crate) allocated: u64,
-    /// Device and number: which file it is, whatever its name.
+    /// Device and inode: which file it is, whatever its name.
     pub(crate) identity: (u64, u64),
 }
 
-/// A file system.
+/// Operations of a file system.
 pub(crate) trait FileSystem: fmt::Debug + Send + Sync {
     /// Opens a file.
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn OpenFile>>;
@@ -47,32 +47,31 @@ pub(crate) trait FileSystem: fmt::Debug + Send + Sync {
     fn make_directory(&self, path: &Path) -> io::Result<()>;
     /// Names of what is in a directory; those that are not UTF-8 are left out.
     fn names(&self, directory: &Path) -> io::Result<Vec<String>>;
-    /// Of a file by its name.
+    /// Status of a file by its name.
     fn status(&self, path: &Path) -> io::Result<FileStatus>;
     /// Bytes of the file system that this process may still take.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
 
-/// An open file.
+/// Operations of an open file.
 pub(crate) trait OpenFile: fmt::Debug + Send + Sync {
-    /// Reads what is in memory of the system already, else `WouldBlock`; less where less is in
-    /// memory.
+    /// Reads what is in the page cache; less where less is there, `WouldBlock` for nothing.
     fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Reads, once: maybe less than asked for.
+    /// Reads with one call, which may bring less than asked for.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes, once: maybe less than asked for.
+    /// Writes with one call, which may take less than asked for.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
-    /// Sets where it ends.
+    /// Sets the length of the file.
     fn set_length(&self, length: u64) -> io::Result<()>;
-    /// Gives a range's space back; reads as zeros then.
+    /// Releases the space of a range, which reads as zeros then.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Of this file, whatever its name.
+    /// Status of this file, whatever its name.
     fn status(&self) -> io::Result<FileStatus>;
-    /// False: another process has locked it.
+    /// Locks the file. False: another process has locked it.
     fn lock(&self) -> io::Result<bool>;
 }
 
-/// Reads until the buffer is full or the file ends. Returns bytes read.
+/// Reads until the buffer is full or the file ends. Returns the bytes read.
 pub(crate) fn read_full(file: &dyn OpenFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
@@ -86,7 +85,7 @@ pub(crate) fn read_full(file: &dyn OpenFile, buffer: &mut [u8], offset: u64) -> 
     Ok(done)
 }
 
-/// Writes all of it.
+/// Writes all of the bytes.
 pub(crate) fn write_full(file: &dyn OpenFile, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,4 +1,4 @@
-//! Keeps few data files open.
+//! Limits the number of open cache files.
 
 use std::{
     collections::VecDeque,
@@ -10,8 +10,8 @@ use rustix::process::{Resource, getrlimit};
 use super::{cache_file::CacheFile, file_system::OpenFile};
 use crate::disk::limits::OPEN_FILES_MAX;
 
-/// Files that are open, in the order in which they were opened. Where there are too many, the first
-/// that was not read since the last look at it is closed.
+/// Open files in the order in which they were opened. When there are too many, [`Handles`] closes
+/// the first that was not read since it last looked at it (second chance).
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: Mutex<VecDeque<Weak<CacheFile>>>,
@@ -19,7 +19,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// At most half of what the process may have.
+    /// Allows at most half of the descriptors of the process.
     pub(crate) fn new() -> Self {
         let process_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let half = usize::try_from(process_max / 2).unwrap_or(usize::MAX);
@@ -30,14 +30,14 @@ impl Handles {
         Self { open: Mutex::default(), count_max }
     }
 
-    /// Keeps an open file with its body. If somebody was faster, theirs is closed.
+    /// Stores an open file with its cache file. Closes the one of another thread that was faster.
     pub(crate) fn keep(&self, cache_file: &Arc<CacheFile>, file: Box<dyn OpenFile>) {
         if cache_file.handle.swap(Some(Arc::new(file))).is_some() {
             return;
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.push_back(Arc::downgrade(cache_file));
-        // Two rounds: in the second nobody has a mark but from reads meanwhile.
+        // Two rounds: in the second only files read meanwhile are still marked.
         for _ in 0..2 * open.len() {
             if open.len() <= self.count_max {
                 break;

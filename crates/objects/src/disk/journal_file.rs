@@ -1,5 +1,5 @@
-//! The journal's file: appended to, and written anew when it has become much longer than what it
-//! says.
+//! The journal's file: the cache appends to it, and rewrites it when it has become much longer than
+//! its contents need.
 
 use std::{io, sync::PoisonError};
 
@@ -13,48 +13,48 @@ use super::{
 };
 use crate::disk::limits::{JOURNAL_SLACK_BYTES_MAX, JOURNAL_SLACK_BYTES_MIN, PENDING_CHANGES_MAX};
 
-/// The journal's name.
+/// Name of the journal.
 pub(super) const JOURNAL_NAME: &str = "journal";
-/// Its successor's, while it is written.
+/// Name of its successor, while that is written.
 pub(super) const NEW_JOURNAL_NAME: &str = "journal.new";
 
-/// The journal's file.
+/// The open journal and its length.
 #[derive(Debug)]
 pub(super) struct JournalFile {
-    /// None: it is to be written anew.
+    /// Open file; none when the next flush has to rewrite the journal.
     file: Option<Box<dyn OpenFile>>,
     length: u64,
-    /// Write it anew when it is longer than this.
+    /// Length beyond which the next flush rewrites the journal.
     length_max: u64,
     slack: u64,
 }
 
 impl JournalFile {
-    /// Of a disk with so many bytes.
+    /// Makes the journal of a disk with so many bytes.
     pub(super) fn new(bytes_max: u64) -> Self {
         let slack = (bytes_max / 256).clamp(JOURNAL_SLACK_BYTES_MIN, JOURNAL_SLACK_BYTES_MAX);
         Self { file: None, length: 0, length_max: 0, slack }
     }
 
-    /// Goes on with a journal that was read; its length is reserved.
+    /// Appends to a journal that was read, whose bytes are reserved.
     pub(super) fn go_on(&mut self, file: Box<dyn OpenFile>, length: u64) {
         self.file = Some(file);
         self.length = length;
         self.length_max = length + self.slack;
     }
 
-    /// The next flush writes it anew; the old one is there until then.
+    /// Lets the next flush rewrite the journal; the old one is there until then.
     pub(super) fn write_anew(&mut self) {
         self.file = None;
     }
 
-    /// The same with an old one of so many bytes, which are reserved.
+    /// Does the same over an old journal of so many bytes, which are reserved.
     pub(super) fn write_anew_over(&mut self, length: u64) {
         self.file = None;
         self.length = length;
     }
 
-    /// There is none. Returns the bytes that were reserved for it.
+    /// Forgets the journal. Returns the bytes that were reserved for it.
     pub(super) fn reset(&mut self) -> u64 {
         self.file = None;
         std::mem::take(&mut self.length)
@@ -62,7 +62,7 @@ impl JournalFile {
 }
 
 impl Disk {
-    /// Something is to be written to the journal soon.
+    /// Wakes the maintenance task if there are changes to journal.
     pub(super) fn changed(&self) {
         let accounting = self.accounting();
         self.tick.store(accounting.queues.tick(), std::sync::atomic::Ordering::Relaxed);
@@ -71,16 +71,15 @@ impl Disk {
         if 0 < count {
             self.notifier.notify();
         }
-        // Who has the journal's lock writes what there is; it may be this thread, on its way to
-        // make room for the journal.
+        // Another thread that holds the journal's lock writes the changes; it may be this one, on
+        // its way to make room for the journal.
         if let (true, Ok(mut journal)) = (PENDING_CHANGES_MAX <= count, self.journal.try_lock()) {
             self.flush_to(&mut journal);
         }
     }
 
-    /// Writes the changes so far. Returns whether the journal says all that is so. What it cannot
-    /// take is not lost to this process, and the whole journal is written anew when the disk works
-    /// again.
+    /// Writes the changes so far. Returns whether the journal is complete. A failed write loses
+    /// nothing in this process: the cache rewrites the whole journal when the disk works again.
     pub(super) fn flush(&self) -> bool {
         self.flush_to(&mut self.journal.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -117,7 +116,7 @@ impl Disk {
 
     fn rewrite(&self, journal: &mut JournalFile) -> io::Result<()> {
         let mut accounting = self.accounting();
-        // What follows says it all.
+        // The rewritten journal contains them.
         accounting.changes.clear();
         let mut bytes = Vec::new();
         write_all(&mut bytes, &accounting);
@@ -143,7 +142,7 @@ impl Disk {
         Ok(file)
     }
 
-    /// Whether the directory is locked for this process.
+    /// Whether this process holds the directory's lock.
     pub(super) fn is_ours(&self) -> bool {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -188,7 +187,7 @@ fn write_changes(out: &mut Vec<u8>, changes: &[Change]) {
     }
 }
 
-/// Whether two changes fit one record: extents of one file that ascend.
+/// Whether two changes fit one record: ascending extents of one file.
 fn goes_on(first: &Change, second: &Change) -> bool {
     match (first, second) {
         (Change::Extent(a, first), Change::Extent(b, second)) => {

@@ -1,4 +1,4 @@
-//! The start: lock, journal, and what of it is true.
+//! Startup: takes the lock, reads the journal, checks it against the files.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,19 +22,19 @@ use crate::{
     disk::limits::{EXTENT_OVERHEAD_BYTES, FILE_OVERHEAD_BYTES, JOURNAL_BYTES_MAX},
 };
 
-/// The name of the file that is locked.
+/// Name of the lock file.
 const LOCK_NAME: &str = "lock";
 
-/// Why a directory cannot be used.
+/// Reason why a directory cannot be used.
 enum Refusal {
     /// Another process uses it.
     Locked(Error),
-    /// The system says no.
+    /// A system call failed.
     Failed(&'static str, io::Error),
 }
 
 impl Disk {
-    /// Takes the directory over with what is in it.
+    /// Locks the directory and loads its index.
     pub(super) fn load(&self) -> Result<(), Error> {
         match self.take_directory() {
             Ok(()) => {}
@@ -44,7 +44,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The same when the start has failed, or the directory has vanished. Returns whether it is
+    /// Does the same after a failed start or a vanished directory. Returns whether the directory is
     /// ours now.
     pub(super) fn load_again(&self) -> bool {
         match self.take_directory() {
@@ -84,7 +84,7 @@ impl Disk {
             return Err(Refusal::Locked(locked_by(&self.directory, lock.as_ref())));
         }
         let pid = format!("{}\n", std::process::id());
-        // Only for people: the lock holds without it.
+        // The number is for people: the lock holds without it.
         let _ = lock.set_length(0).and_then(|()| write_full(lock.as_ref(), pid.as_bytes(), 0));
         Ok(lock)
     }
@@ -108,7 +108,7 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Returns whether the journal says exactly what is there.
+    /// Restores the index. Returns whether the journal says exactly what is there.
     fn restore(&self, journal: &[u8], names: &[String]) -> bool {
         let mut records = Records::new(journal);
         let cache_files = read_cache_files(&mut records);
@@ -124,7 +124,7 @@ impl Disk {
         is_exact
     }
 
-    /// Returns whether it is as it should be.
+    /// Restores one file. Returns whether it is as the journal says.
     fn restore_cache_file(&self, cache_file: CacheFile) -> bool {
         let path = cache_file.path(&self.directory);
         let Ok(status) = self.file_system.status(&path) else { return false };
@@ -142,7 +142,7 @@ impl Disk {
         fits
     }
 
-    /// Gives back what no record speaks of: the journal's last words were lost.
+    /// Punches extents that no record mentions: the last records of the journal were lost.
     fn trim(&self, cache_file: &CacheFile) -> io::Result<()> {
         let file = self.file_system.open(&cache_file.path(&self.directory), OpenMode::Write)?;
         file.set_length(cache_file.key.file_bytes())?;
@@ -171,7 +171,7 @@ impl Disk {
         self.shrink_sidecars();
     }
 
-    /// Files that look like ours and are not known.
+    /// Removes files that look like the cache's and are not in the index.
     fn remove_unknown(&self, names: &[String]) {
         let known = self.accounting().ids();
         for name in names {
@@ -197,7 +197,7 @@ impl Disk {
         }
     }
 
-    /// Whether the directory is not the one that was locked.
+    /// Whether the directory is no longer the one that was locked.
     pub(super) fn is_replaced(&self) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ours) = lock.as_ref().and_then(|lock| lock.status().ok()) else { return false };
@@ -207,7 +207,7 @@ impl Disk {
         }
     }
 
-    /// Somebody has removed or replaced the directory: what was in it is not there any more.
+    /// Empties the index: somebody has removed or replaced the directory.
     pub(super) fn lose_directory(&self) {
         self.health.fail(Bypass::All, "looking at the directory", &"it was removed or replaced");
         let length = self.journal.lock().unwrap_or_else(PoisonError::into_inner).reset();
@@ -218,7 +218,7 @@ impl Disk {
     }
 }
 
-/// What the journal says is there.
+/// Reads the files and extents that the journal lists.
 fn read_cache_files(records: &mut Records<'_>) -> BTreeMap<u32, CacheFile> {
     let mut cache_files: BTreeMap<u32, CacheFile> = BTreeMap::new();
     for record in records {
@@ -246,8 +246,8 @@ fn cache_file(file: &FileRecord<'_>) -> Option<CacheFile> {
     key.is_keepable().then(|| CacheFile::new(file.id, file.generation, Arc::new(key)))
 }
 
-/// One file of each object: if a record that one was removed is lost, the later one is the one that
-/// lives.
+/// Keeps one file of each object: where the record of a removal is lost, the later file is the live
+/// one.
 fn newest(cache_files: BTreeMap<u32, CacheFile>) -> impl Iterator<Item = CacheFile> {
     let mut ids = HashMap::new();
     for (id, cache_file) in &cache_files {
@@ -258,14 +258,14 @@ fn newest(cache_files: BTreeMap<u32, CacheFile>) -> impl Iterator<Item = CacheFi
         .filter(move |cache_file| ids.get(&cache_file.key) == Some(&cache_file.id))
 }
 
-/// Whether another process uses a cache directory, which need not exist. Nothing is changed.
+/// Checks that no other process uses a cache directory, which need not exist. Changes nothing.
 ///
 /// # Errors
 /// [`Error::Locked`] if so.
 pub(crate) fn check_unused(directory: &Path) -> Result<(), Error> {
     let lock = match RealFileSystem.open(&directory.join(LOCK_NAME), OpenMode::Read) {
         Ok(lock) => lock,
-        // It is not there, or a cache could not open it either and would go on without a disk.
+        // There is none, or a cache could not open it either and would go on without a disk.
         Err(_) => return Ok(()),
     };
     match lock.lock() {

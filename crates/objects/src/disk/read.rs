@@ -1,4 +1,4 @@
-//! Reads of blocks: the product's hot path.
+//! Reads of blocks: the hot path of the cache.
 
 use std::{cell::RefCell, io, ops::Range, sync::atomic::Ordering::Acquire};
 
@@ -14,36 +14,35 @@ use crate::disk::limits::{READ_BLOCKS_MAX, SCRATCH_BLOCKS};
 /// Whether a read may wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadMode {
-    /// It must not.
+    /// Reads the page cache only.
     Now,
-    /// It may.
+    /// Waits for the device.
     Wait,
 }
 
-/// How a read ended.
+/// Outcome of a read.
 #[derive(Debug)]
 pub(crate) enum ReadOutcome {
-    /// With the bytes.
+    /// All blocks were right.
     Read(Bytes),
-    /// It would have to wait for the device.
+    /// The read would have to wait for the device.
     WouldWait,
-    /// Its space was given back meanwhile.
+    /// An extent was evicted meanwhile.
     Evicted,
-    /// A block was wrong.
+    /// The checksum of a block was wrong.
     Wrong {
-        /// Which.
+        /// Number of the block in the file.
         block: u64,
-        /// Whether it was a hole: then it was never written, or its space was given back before a
-        /// crash.
+        /// Whether it was a hole: never written, or evicted before a crash.
         is_hole: bool,
     },
-    /// The system said no.
+    /// The system call failed.
     Failed(io::Error),
 }
 
 thread_local! {
-    /// Blocks arrive here and are checked here, so that a small read makes one allocation, of the
-    /// size asked for.
+    /// Buffer in which blocks are read and checked, so that a small read makes one allocation, of
+    /// the size asked for.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -58,7 +57,7 @@ pub(crate) fn read(
         return ReadOutcome::Failed(io::ErrorKind::InvalidInput.into());
     };
     let mut out = Vec::with_capacity(length);
-    // What is wrong at the end was right at the begin only if no space was given back between.
+    // A wrong block is corrupt only if nothing was evicted since.
     let evictions = cache_file.evictions.load(Acquire);
     match fill(cache_file, file, range, how, &mut out) {
         Ok(()) => ReadOutcome::Read(Bytes::from(out)),
@@ -79,7 +78,7 @@ fn fill(
     let blocks = blocks(range);
     if blocks.end - blocks.start <= SCRATCH_BLOCKS as u64 {
         return SCRATCH.with_borrow_mut(|scratch| {
-            // Zeroed once in a thread's life; a read writes over it.
+            // Zeroed once in the life of a thread; reads overwrite it.
             scratch.resize(SCRATCH_BLOCKS * BLOCK_BYTES, 0);
             step(cache_file, file, range, &blocks, how, scratch, out)
         });
@@ -96,7 +95,7 @@ fn fill(
     Ok(())
 }
 
-/// One read call, and what of the range is in its blocks.
+/// Makes one read call and appends the bytes of the range that are in its blocks.
 fn step(
     cache_file: &CacheFile,
     file: &dyn OpenFile,
@@ -131,7 +130,7 @@ fn read_blocks(
 ) -> Result<usize, ReadOutcome> {
     match how {
         ReadMode::Wait => read_full(file, buffer, at).map_err(ReadOutcome::Failed),
-        // Less than asked for: the rest is not in memory.
+        // Less than asked for: the rest is not in the page cache.
         ReadMode::Now => match file.read_now(buffer, at) {
             Ok(count) if count == buffer.len() => Ok(count),
             Ok(_) => Err(ReadOutcome::WouldWait),
@@ -144,8 +143,8 @@ fn wrong(block: u64, bytes: &[u8]) -> ReadOutcome {
     ReadOutcome::Wrong { block, is_hole: bytes.iter().all(|&byte| byte == 0) }
 }
 
-/// Reads every block of an extent. Returns how many are wrong, without those that are holes, and
-/// how many are holes.
+/// Checks every block of an extent. Returns the number of wrong blocks that are not holes, and the
+/// number of holes.
 pub(crate) fn check_extent(
     cache_file: &CacheFile,
     file: &dyn OpenFile,

@@ -1,4 +1,4 @@
-//! Which extent has to go: S3-FIFO, after Yang et al., "FIFO queues are all you need for cache
+//! The eviction policy: S3-FIFO, after Yang et al., "FIFO queues are all you need for cache
 //! eviction", SOSP 2023.
 //!
 //! ```text
@@ -10,38 +10,38 @@
 //!   new, but its name is among the ghosts --> main
 //! ```
 //!
-//! What is touched once goes through the small queue only and never drives out what is read again
-//! and again. What is brought to be copied once ([`Entrance::Sequential`]) goes there too, even
-//! when its name is among the ghosts, and leaves no name there: that it was copied, also more than
-//! once, is no sign that it will be read again, and the names of others are.
+//! An extent that is read once goes through the small queue only and never evicts those that are
+//! read again and again. So does one that a stream brings ([`Entrance::Sequential`]), even when its
+//! name is among the ghosts, and it leaves no name there: that it was copied, even twice, is no
+//! sign that it will be read again.
 
 use std::collections::VecDeque;
 
 use super::ghosts::Ghosts;
 use crate::disk::limits::{SMALL_QUEUE_SHARE, TICKS_PER_SMALL_QUEUE};
 
-/// One extent of one file on disk.
+/// Identity of one extent of one cache file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ExtentId {
-    /// Number of the file.
+    /// Number of the cache file.
     pub(crate) file: u32,
     /// Number of the extent in it.
     pub(crate) extent: u32,
 }
 
-/// What the queues ask and tell of the extents.
+/// The states of the extents, which the queues read and change.
 pub(crate) trait ExtentStates {
-    /// Whether it is on disk; one that is not only has its entry left here.
+    /// Whether it is on disk; an absent one only has its entry left here.
     fn is_present(&self, extent_id: ExtentId) -> bool;
-    /// Its entry was taken out for good.
+    /// Notes that its entry was taken out for good.
     fn unqueue(&self, extent_id: ExtentId);
-    /// In how many periods it was read. What `leave` makes of it is kept.
+    /// Number of periods in which it was read; `leave` says how many stay noted.
     fn take_reads(&self, extent_id: ExtentId, leave: fn(u8) -> u8) -> u8;
     /// Its name among the ghosts.
     fn name(&self, extent_id: ExtentId) -> u64;
 }
 
-/// The queues. Every extent has at most one entry.
+/// The queues of S3-FIFO. Every extent has at most one entry.
 #[derive(Debug)]
 pub(crate) struct S3Fifo {
     small: VecDeque<Newcomer>,
@@ -58,25 +58,23 @@ pub(crate) struct S3Fifo {
 #[derive(Clone, Copy, Debug)]
 struct Newcomer {
     extent_id: ExtentId,
-    /// What it was brought for.
+    /// Reason for which it was written.
     entrance: Entrance,
 }
 
-/// Where a new entry goes.
+/// Reason for a new entry, which decides its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entrance {
-    /// By its history.
+    /// A miss: the queue depends on the extent's history.
     New,
-    /// Whatever its history: it was brought for who takes it once, and has to be read by others to
-    /// stay.
+    /// A stream: the small queue, whatever its history. Others have to read it for it to stay.
     Sequential,
-    /// It was there before the start: the newcomers are those that have to show what they are
-    /// worth.
+    /// A restart: the main queue, so that new extents have to prove themselves first.
     Restored,
 }
 
 impl S3Fifo {
-    /// For a disk with room for so many extents.
+    /// Makes queues for a disk with room for so many extents.
     pub(crate) fn new(room: usize) -> Self {
         let small_count = (room / SMALL_QUEUE_SHARE).max(1);
         Self {
@@ -90,12 +88,12 @@ impl S3Fifo {
         }
     }
 
-    /// The period that reads are marked with.
+    /// Period with which reads are marked.
     pub(crate) fn tick(&self) -> u8 {
         self.tick
     }
 
-    /// Time goes on with what comes in.
+    /// Counts an insertion: periods are as long as a number of insertions.
     pub(crate) fn count_insertion(&mut self) {
         self.inserted += 1;
         if self.inserted == self.period {
@@ -104,7 +102,7 @@ impl S3Fifo {
         }
     }
 
-    /// An extent that has no entry yet.
+    /// Adds an entry for an extent that has none.
     pub(crate) fn push(&mut self, extent_id: ExtentId, name: u64, entrance: Entrance) {
         let is_known = match entrance {
             Entrance::New => self.ghosts.take(name),
@@ -118,15 +116,14 @@ impl S3Fifo {
         }
     }
 
-    /// Extents that new ones find in the small queue, or that it will have: so many may come before
-    /// the first of them goes.
+    /// Number of new extents that may come before the first of them leaves the small queue.
     pub(crate) fn small_room(&self) -> usize {
         self.small.len().max(self.small_count)
     }
 
-    /// Takes out the extent that has to go. None: there is none.
+    /// Takes out the next extent to evict, if there is one.
     ///
-    /// Ends: every step takes an entry out or halves what keeps it in, and reads add no more than
+    /// The loop ends: every step takes an entry out or lowers its reads, and reads add no more than
     /// one mark in a period.
     pub(crate) fn pop(&mut self, extents: &impl ExtentStates) -> Option<ExtentId> {
         loop {
@@ -169,7 +166,7 @@ impl S3Fifo {
         extents.is_present(extent_id).then_some(extent_id)
     }
 
-    /// Forgets all extents, not their history.
+    /// Forgets all extents, but not the ghosts.
     pub(crate) fn clear(&mut self) {
         self.small = VecDeque::new();
         self.main = VecDeque::new();

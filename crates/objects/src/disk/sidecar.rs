@@ -28,12 +28,12 @@ const CHECKSUM_BYTES: usize = 4;
 
 /// Disk space that a file of so many bytes takes.
 pub(super) fn cost(file_bytes: u64) -> u64 {
-    // One block more for the directory's entry and the inode.
+    // One block more for the directory entry and the inode.
     (file_bytes.div_ceil(BLOCK_BYTES as u64) + 1) * BLOCK_BYTES as u64
 }
 
 impl Disk {
-    /// See [`crate::Cache::write_sidecar`].
+    /// Writes a sidecar. See [`crate::Cache::write_sidecar`].
     pub(crate) fn write_sidecar(&self, name: &str, bytes: &[u8]) {
         if !is_name(name) || !self.is_writable() || SIDECAR_BYTES_MAX < bytes.len() {
             return;
@@ -73,12 +73,12 @@ impl Disk {
 
     fn sidecar_failed(&self, name: &str, error: &io::Error) {
         self.health.fail(Bypass::Writes, &format!("writing {name}{SIDECAR_SUFFIX}"), error);
-        // Half a file more or less: the next start removes it.
+        // Half a file may be left; the next start removes it.
         let _ =
             self.file_system.remove(&self.directory.join(format!("{name}{NEW_SIDECAR_SUFFIX}")));
     }
 
-    /// See [`crate::Cache::read_sidecar`].
+    /// Reads a sidecar. See [`crate::Cache::read_sidecar`].
     pub(crate) fn read_sidecar(&self, name: &str) -> Option<Bytes> {
         if !self.health.is_readable() || !self.accounting().sidecars.contains_key(name) {
             return None;
@@ -104,7 +104,7 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// See [`crate::Cache::retain_sidecars`]. Returns bytes freed.
+    /// Removes all other sidecars. Returns the bytes freed. See [`crate::Cache::retain_sidecars`].
     pub(crate) fn retain_sidecars(&self, is_wanted: &dyn Fn(&str) -> bool) -> u64 {
         let _guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<String> =
@@ -146,7 +146,7 @@ impl Disk {
     }
 }
 
-/// Letters, digits, `-` and `.`, so that a name is a file's name everywhere and never a path.
+/// Whether a name has only letters, digits, `-` and `.`, so that it is never a path.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= SIDECAR_NAME_BYTES_MAX

@@ -1,4 +1,4 @@
-//! Takes and gives back space: writes of extents, eviction, removal.
+//! Takes and releases space: writes of extents, eviction, removal.
 
 use std::{
     io,
@@ -21,8 +21,8 @@ use crate::disk::limits::{
 };
 
 impl Disk {
-    /// Writes an extent. None: the file was given up before anything was written, maybe to make
-    /// room for this.
+    /// Writes an extent. Returns whether it is on disk, or none if the file was dropped before
+    /// anything was written, maybe to make room for this.
     pub(super) fn write(
         &self,
         cache_file: &Arc<CacheFile>,
@@ -71,7 +71,7 @@ impl Disk {
         Reservation::Full
     }
 
-    /// Extents that may come before the first of them goes again, if nothing else comes meanwhile.
+    /// Number of new extents that the disk takes before it evicts the first of them.
     pub(super) fn room(&self) -> u64 {
         let accounting = self.accounting();
         let free = accounting.ceiling.saturating_sub(accounting.bytes)
@@ -79,7 +79,7 @@ impl Disk {
         free + accounting.queues.small_room() as u64
     }
 
-    /// Sets bytes aside, if need be in place of extents.
+    /// Reserves bytes; evicts extents for them if it must.
     pub(super) fn reserve(&self, bytes: u64) -> bool {
         for _ in 0..EVICTIONS_PER_WRITE_MAX {
             if self.accounting().reserve(bytes) {
@@ -92,7 +92,7 @@ impl Disk {
         false
     }
 
-    /// A data file with nothing in it. None: it cannot be had now.
+    /// Makes an empty cache file. None: it cannot be made now.
     pub(super) fn make_cache_file(&self, key: &Arc<ObjectKey>) -> Option<Arc<CacheFile>> {
         if let Some(cache_file) = self.accounting().cache_file_of(key) {
             return Some(cache_file);
@@ -111,7 +111,7 @@ impl Disk {
         let id = self.accounting().take_id()?;
         let cache_file = Arc::new(CacheFile::new(id, random(), Arc::clone(key)));
         let path = cache_file.path(&self.directory);
-        // Its length is set at once: some file systems set space aside behind the end of a file
+        // The length is set at once: some file systems preallocate space behind the end of a file
         // that grows.
         let made = self.file_system.open(&path, OpenMode::Replace).and_then(|file| {
             file.set_length(key.file_bytes())?;
@@ -125,7 +125,7 @@ impl Disk {
             }
             Err(error) => {
                 self.health.fail(Bypass::Writes, &format!("making {}", path.display()), &error);
-                // An empty file more or less: the next start removes it.
+                // An empty file may be left; the next start removes it.
                 let _ = self.file_system.remove(&path);
                 None
             }
@@ -133,7 +133,7 @@ impl Disk {
     }
 
     /// Writes the blocks of an extent. Where the file system is full although there should be room,
-    /// something goes, and once more.
+    /// evicts something and tries once more.
     fn write_extent(&self, cache_file: &Arc<CacheFile>, extent: u32, data: &[u8]) -> bool {
         let Some(file) = self.handle(cache_file) else { return false };
         let mut written = write_blocks(cache_file, file.as_ref().as_ref(), extent, data);
@@ -149,8 +149,8 @@ impl Disk {
         written.is_ok()
     }
 
-    /// The file system is full before our limit is reached: what fits now is the limit until there
-    /// is more. False: there is nothing of ours that could go.
+    /// Lowers the limit to what fits now: the file system is full before the limit is reached.
+    /// False: there is nothing to evict.
     fn lower_ceiling(&self, cost: u64) -> bool {
         self.health.count_error();
         let mut accounting = self.accounting();
@@ -177,7 +177,7 @@ impl Disk {
         true
     }
 
-    /// Evicts what is more than the limit.
+    /// Evicts extents until the limit holds.
     pub(super) fn shrink(&self) {
         loop {
             let is_over = self.accounting().is_over();
@@ -187,7 +187,7 @@ impl Disk {
         }
     }
 
-    /// Forgets an extent, if it is there.
+    /// Removes an extent, if it is there.
     pub(super) fn remove_extent(&self, cache_file: &Arc<CacheFile>, extent: u32) {
         if self.accounting().take(cache_file, extent) {
             self.give_back(cache_file, extent);
@@ -195,8 +195,8 @@ impl Disk {
         }
     }
 
-    /// Gives back the space of an extent that nobody is shown any more. With the last one the file
-    /// goes, and also where single extents cannot be given back.
+    /// Releases the space of an extent that is marked absent. Removes the whole file with its last
+    /// extent, and where the file system cannot punch holes.
     fn give_back(&self, cache_file: &Arc<CacheFile>, extent: u32) {
         let is_last = self.accounting().is_last(cache_file, extent);
         if is_last || !self.can_punch.load(Acquire) {
@@ -210,7 +210,7 @@ impl Disk {
     }
 
     fn is_given_back(&self, cache_file: &Arc<CacheFile>, extent: u32) -> bool {
-        // With a file that was given up go its extents.
+        // The extents of a dropped file go with it.
         if cache_file.is_gone.load(Acquire) {
             return true;
         }
@@ -244,7 +244,7 @@ impl Disk {
         }
     }
 
-    /// A file into which nothing came after all.
+    /// Drops a file into which nothing was written after all.
     fn drop_if_unused(&self, cache_file: &Arc<CacheFile>) {
         let is_unused = self.accounting().is_unused(cache_file);
         if is_unused {
@@ -252,7 +252,7 @@ impl Disk {
         }
     }
 
-    /// Removes a file with all that is in it. Returns the bytes that this frees.
+    /// Removes a file with all that is in it. Returns the bytes freed.
     pub(super) fn drop_cache_file(&self, cache_file: &Arc<CacheFile>) -> u64 {
         let Some(bytes) = self.accounting().give_up(cache_file) else { return 0 };
         cache_file.handle.store(None);
@@ -279,7 +279,8 @@ impl Disk {
         }
     }
 
-    /// Gives back what could not be given back before. Returns whether nothing of that is left.
+    /// Retries what could not be punched or removed before. Returns whether nothing of that is
+    /// left.
     pub(super) fn reclaim_space(&self) -> bool {
         let unpunched = std::mem::take(&mut self.accounting().unpunched);
         for (cache_file, extent) in unpunched {
@@ -293,8 +294,8 @@ impl Disk {
         accounting.unremoved.is_empty() && accounting.unpunched.is_empty()
     }
 
-    /// Whether so many bytes may be written without taking from others what is to stay free: else
-    /// something of ours goes for it.
+    /// Whether so many bytes may be written with enough of the file system left free for others. If
+    /// not, evicts an extent in exchange.
     fn is_above_floor(&self, cost: u64) -> bool {
         if self.free_bytes_min == 0 {
             return true;
@@ -324,7 +325,7 @@ impl Disk {
         }
     }
 
-    /// Why nothing is kept although the disk is well.
+    /// Reason why a healthy disk keeps nothing new.
     pub(super) fn low(&self) -> Option<String> {
         let floor = self.free_bytes_min;
         self.is_low
@@ -332,9 +333,9 @@ impl Disk {
             .then(|| format!("less than {floor} bytes of the file system are free"))
     }
 
-    /// Gives space to others where they have less than is to stay free, and takes what they gave
-    /// back.
-    pub(super) fn look_at_space(&self) {
+    /// Evicts extents where less of the file system is free than should be, and raises the limit
+    /// again when there is space.
+    pub(super) fn check_space(&self) {
         let Ok(free) = self.file_system.free_bytes(&self.directory) else {
             return self.health.count_error();
         };
@@ -367,12 +368,12 @@ fn write_blocks(
     Ok(())
 }
 
-/// Whether the file system, or a quota, has no space left.
+/// Whether an error says that the file system, or a quota, has no space left.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// A number that nobody can know before.
+/// Random number that nobody can predict.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

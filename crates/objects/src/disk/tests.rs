@@ -1,4 +1,4 @@
-//! The disk as a whole, on a real directory, with a file system that fails as told.
+//! The disk cache as a whole, on a real directory, with a file system that fails on demand.
 
 mod eviction;
 mod fault;
@@ -19,7 +19,7 @@ use tokio::runtime::{Handle, Runtime};
 use super::{faulty::Faulty, *};
 use crate::AccessHint;
 
-/// A directory, what is told to the cache, and the file system it gets.
+/// Directory, options and file system of a cache.
 pub(super) struct Scene {
     pub(super) directory: TempDir,
     pub(super) file_system: Faulty,
@@ -27,7 +27,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// With room for so many MiB.
+    /// Makes a scene with room for so many MiB.
     pub(super) fn new(mib: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = CacheOptions {
@@ -41,7 +41,7 @@ impl Scene {
         Self { directory, file_system: Faulty::default(), options }
     }
 
-    /// Opens it with nobody who looks after it.
+    /// Opens the cache without a maintenance task.
     #[allow(clippy::disallowed_methods, reason = "deadlines of tests are real")]
     pub(super) fn open(&self) -> Arc<Disk> {
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -55,7 +55,7 @@ impl Scene {
         }
     }
 
-    /// A data file's path.
+    /// Paths of the cache files.
     pub(super) fn data_files(&self) -> Vec<std::path::PathBuf> {
         let entries = std::fs::read_dir(&self.options.directory).unwrap();
         let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -65,7 +65,7 @@ impl Scene {
     }
 }
 
-/// Nothing runs on it here.
+/// Runtime for the options; nothing runs on it here.
 fn runtime() -> Handle {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME
@@ -74,7 +74,7 @@ fn runtime() -> Handle {
         .clone()
 }
 
-/// Bytes of disk that all files of a directory take.
+/// Disk space of all files of a directory.
 pub(super) fn allocated(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(directory).into_iter().flatten();
@@ -85,17 +85,17 @@ pub(super) fn allocated(directory: &Path) -> u64 {
         .sum()
 }
 
-/// An object by name; its bytes follow from name, version and position.
+/// Makes an object. Its bytes follow from name, version and position.
 pub(super) fn object(name: &str, size: u64) -> ObjectMeta {
     ObjectMeta { name: name.into(), size, etag: "\"v1\"".into() }
 }
 
-/// So many whole extents and some bytes.
+/// Size of so many whole extents and some bytes.
 pub(super) fn size(extents: u64, bytes: u64) -> u64 {
     extents * EXTENT_DATA_BYTES + bytes
 }
 
-/// What an object has at a range.
+/// Right bytes of an object at a range.
 pub(super) fn contents(meta: &ObjectMeta, range: Range<u64>) -> Vec<u8> {
     let seed = u64::from(crc32c::crc32c(format!("{}{}", meta.name, meta.etag).as_bytes()));
     let word =
@@ -110,18 +110,18 @@ pub(super) fn contents(meta: &ObjectMeta, range: Range<u64>) -> Vec<u8> {
     bytes
 }
 
-/// The range of an extent.
+/// Byte range of an extent.
 pub(super) fn extent_range(meta: &ObjectMeta, extent: u64) -> Range<u64> {
     let start = extent * EXTENT_DATA_BYTES;
     start..meta.size.min(start + EXTENT_DATA_BYTES)
 }
 
-/// Writes an extent with what is right.
+/// Writes an extent with its right bytes.
 pub(super) fn write(file: &DiskObject, meta: &ObjectMeta, extent: u64) -> bool {
     file.write(extent, &contents(meta, extent_range(meta, extent)), Entrance::New)
 }
 
-/// Reads an extent; what is read must be right. Whether anything was.
+/// Reads an extent and checks its bytes. Returns whether it was there.
 pub(super) fn read(file: &DiskObject, meta: &ObjectMeta, range: Range<u64>) -> bool {
     let Some(bytes) = file.read(&range, AccessHint::Random) else { return false };
     assert!(bytes == contents(meta, range.clone()), "wrong bytes at {range:?} of {}", meta.name);
@@ -281,7 +281,7 @@ fn corruption_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
     assert!(!file.has_extent(0) && file.has_extent(1));
     assert_eq!(stats(&disk).corrupt, 1);
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..meta.size));
-    // A block at another's place has a right checksum of its own.
+    // A block at the position of another has a right checksum for its own.
     let block = std::fs::read(&scene.data_files()[0]).unwrap()[..BLOCK_BYTES].to_vec();
     data.write_all_at(&block, BLOCK_BYTES as u64).unwrap();
     assert!(!read(&file, &meta, 4092..4093));
@@ -367,7 +367,7 @@ fn settings_that_hold_nothing_are_refused() {
     assert!(!scene.options.directory.exists());
 }
 
-/// Metrics of the disk alone.
+/// Counters of the disk alone.
 pub(super) fn stats(disk: &Disk) -> CacheStats {
     let mut stats = CacheStats::default();
     disk.add_stats(&mut stats);

@@ -1,4 +1,4 @@
-//! What a caller waits with.
+//! The future with which a caller waits for a read.
 
 use std::{
     fmt,
@@ -31,17 +31,18 @@ enum ReadingState {
     },
 }
 
-/// Passes once, for all readings of one call. It runs on the runtime of the reads, so that a
-/// reading can be polled from anywhere.
+/// Deadline shared by all readings of one call. Its timer runs on the runtime of the reads, so that
+/// a reading can be polled from any thread.
 pub(crate) type Deadline = Shared<Timer>;
 
-/// True: the time has passed. False: the runtime ended before.
+/// Timer on a runtime. Resolves to true when the time has passed, to false if the runtime ended
+/// before.
 pub(crate) struct Timer(JoinHandle<()>);
 
 impl Timer {
     pub(crate) fn start(runtime: &Handle, deadline: std::time::Instant) -> Deadline {
         let deadline = Instant::from_std(deadline);
-        // Made in the task: a sleep can be made on the runtime only, and callers need not be there.
+        // A sleep can be made on the runtime only, where callers need not be: the task makes it.
         Self(runtime.spawn(async move { sleep_until(deadline).await })).shared()
     }
 }
@@ -83,7 +84,7 @@ impl Future for Reading {
                 Poll::Ready(answer.take().expect("a reading is not polled again after its answer"))
             }
             ReadingState::Waiting { answer, deadline, object } => {
-                // The bytes count more than the deadline when both are there.
+                // Bytes that are there count more than a deadline that has passed.
                 if let Poll::Ready(answer) = answer.poll_unpin(context) {
                     return Poll::Ready(answer.unwrap_or_else(|_| Err(stopped(&object.what()))));
                 }
@@ -117,7 +118,7 @@ pub(crate) fn deadline_exceeded(object: &ObjectCore) -> Error {
     ))
 }
 
-/// What worked on it ended without an answer: the runtime stops, or there is a bug.
+/// Error of a task that ended without an answer: the runtime stops, or there is a bug.
 pub(crate) fn stopped(what: &str) -> Error {
     Error::Unreachable(format!("{what}: given up, because what worked on it has stopped"))
 }

@@ -1,9 +1,9 @@
-//! Reads of a range of one version of an object, to the last byte or an error.
+//! Ranged reads of one version of an object, to the last byte or an error.
 //!
-//! Before the first byte of an attempt is given on, the answer is checked: its range is the one
-//! asked for, the object has the size and the ETag it had when it was listed. A body that stalls,
-//! ends early or breaks is resumed at the next byte. A body that is longer than its header said is
-//! refused from the piece on that is too long.
+//! Before the sink gets the first byte of an attempt, the read checks the answer: its range is the
+//! one asked for, the object has the size and the ETag that it had when it was listed. The read
+//! resumes a body that stalls, ends early or breaks at the next byte, and refuses a body from the
+//! piece on that makes it longer than its header said.
 
 use std::{ops::Range, sync::atomic::Ordering::Relaxed};
 
@@ -23,35 +23,35 @@ use super::{
 };
 use crate::Error;
 
-/// Who takes the bytes.
+/// Receiver of the bytes of a read.
 pub(crate) trait Sink: Send {
     /// Whether somebody wants the bytes now.
     fn is_waited_for(&self) -> bool;
-    /// Asked whenever no request is under way, and before one is given up. After it was said that
-    /// nobody wants the bytes, it has to be true for ever.
+    /// Whether the read goes on. Called whenever no request is under way, and before one is
+    /// aborted. Once false, it has to stay false.
     fn is_wanted(&mut self) -> bool;
-    /// A request leaves.
+    /// Handles that a request is sent.
     fn handle_sent(&mut self);
-    /// Its answer has begun, and is what was asked for.
+    /// Handles that its answer has begun and passed the checks.
     fn handle_begun(&mut self);
-    /// The next bytes, in order.
+    /// Handles the next bytes, in order.
     fn handle_bytes(&mut self, bytes: Bytes);
 }
 
 struct RangeRead<'a> {
     meta: &'a ObjectMeta,
     path: Path,
-    /// What has not come yet.
+    /// Range that has not come yet.
     rest: Range<u64>,
     sink: &'a mut dyn Sink,
 }
 
-/// Bytes in one piece.
+/// Sink that joins all bytes.
 #[derive(Default)]
 pub(super) struct Whole(pub(super) BytesMut);
 
 impl Sink for Whole {
-    /// Who does not wait any more drops the future.
+    /// A caller that gives up drops the future.
     fn is_waited_for(&self) -> bool {
         true
     }
@@ -70,8 +70,8 @@ impl Sink for Whole {
 }
 
 impl Remote {
-    /// A range of one version of an object, from the store whatever is on disk; nothing is kept and
-    /// no fill starts. For what is read once and kept elsewhere.
+    /// Reads a range of one version of an object from the store, whatever is on disk. Caches
+    /// nothing and starts no fill: for bytes that the caller reads once and keeps elsewhere.
     ///
     /// # Errors
     /// [`Error::Settings`] for a range that is not within the object; else what the store answered.
@@ -122,16 +122,19 @@ impl Remote {
                 attempts.progressed();
             }
             if !fault.is_worth_another_try() || attempts.are_exhausted() {
-                return Err(self.reported(fault, &format!("read {}", meta.name), attempts.made()));
+                return Err(self.final_error(
+                    fault,
+                    &format!("read {}", meta.name),
+                    attempts.made(),
+                ));
             }
             self.metrics.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
         }
     }
 
-    /// Waits for its turn; none if nobody wants the bytes any more. A store that hangs must not
-    /// find, when it is well again, the reads of all who left meanwhile before those of who is
-    /// there.
+    /// Waits for a slot; none if nobody wants the bytes any more. When a hung store recovers, reads
+    /// whose callers have left must not come before those of callers that are there.
     async fn slot(&self, urgency: Urgency, sink: &mut dyn Sink) -> Option<Slot> {
         let mut turn = std::pin::pin!(self.window.acquire(urgency));
         loop {
@@ -145,7 +148,7 @@ impl Remote {
         }
     }
 
-    /// Brings all of the rest, or as much as somebody wants.
+    /// Makes one attempt at the rest, or at as much as somebody wants.
     async fn attempt(&self, read: &mut RangeRead<'_>, urgency: Urgency) -> Result<(), Fault> {
         let reads = match urgency {
             Urgency::Foreground => &self.metrics.foreground_reads,
@@ -194,8 +197,8 @@ impl Remote {
         outcome
     }
 
-    /// A connection can be used again when its body has been read to the end. That there is more
-    /// cannot harm any more, but is counted.
+    /// Reads the body to its end, so that the connection can be used again. Further bytes do no
+    /// harm, but count as a wrong response.
     async fn expect_end(&self, body: &mut BoxStream<'static, object_store::Result<Bytes>>) {
         while let Ok(Some(bytes)) = self.piece(body).await {
             if !bytes.is_empty() {
@@ -224,7 +227,7 @@ impl Remote {
         Fault::new(FaultKind::Transient, format!("{what} for {:?}", self.stall_timeout))
     }
 
-    /// Takes note of how an attempt ended.
+    /// Updates window and counters with the outcome of an attempt.
     pub(super) fn record_outcome<T>(
         &self,
         outcome: Result<T, Fault>,
@@ -246,8 +249,8 @@ impl Remote {
     }
 }
 
-/// Looks now and then whether somebody waits for a read under way. One that all waiters have left
-/// would take a slow link from others; who comes back within two looks still finds it.
+/// Periodic check whether somebody waits for a read under way. One that all waiters have left would
+/// take a slow link from others; a reader that comes back within two checks still finds it.
 #[derive(Default)]
 struct InterestCheck {
     checked_at: Option<Instant>,
@@ -255,7 +258,7 @@ struct InterestCheck {
 }
 
 impl InterestCheck {
-    /// That nobody wanted it twice in a row, and nobody does now.
+    /// Whether nobody wanted the bytes at two checks in a row, and nobody does now.
     fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
         let now = Instant::now();
         let checked_at = *self.checked_at.get_or_insert(now);
@@ -289,7 +292,7 @@ impl RangeRead<'_> {
     }
 }
 
-/// Everything that the header says must be as it was asked for.
+/// Checks that the header of an answer matches the request.
 fn check(answer: &GetResult, read: &RangeRead<'_>) -> Result<(), Fault> {
     let (meta, found) = (read.meta, &answer.meta);
     if !version::is_same(&meta.etag, found) {

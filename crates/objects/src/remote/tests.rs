@@ -25,7 +25,7 @@ impl Bench {
         Self { fake, remote, bytes, meta }
     }
 
-    /// What came, and how it ended.
+    /// Reads a range. Returns the bytes that came, and how the read ended.
     async fn read(&self, range: std::ops::Range<u64>) -> (BytesMut, Result<(), Error>) {
         let mut sink = Whole::default();
         let outcome =
@@ -253,7 +253,7 @@ async fn a_listing_holds_what_is_directly_below_a_folder() {
     assert!(matches!(remote.list("").await, Err(Error::Denied(_))));
 }
 
-/// Tasks of other crates hold these futures.
+/// Tasks of other crates hold these futures, which must be `Send`.
 #[test]
 fn calls_can_be_spawned() {
     fn is_send<T: Send>(_: &T) {}
@@ -288,7 +288,7 @@ async fn files_are_objects_with_versions() {
     remote.read_range(&listed[0], 5..1_999_999, Urgency::Fill, &mut sink).await.unwrap();
     assert!(sink.0 == bytes[5..1_999_999]);
 
-    // As a program would that makes files anew: written beside, renamed.
+    // Replaces the file as a program does: writes it beside, renames it.
     std::fs::write(root.join("new"), contents(3_000_000)).unwrap();
     std::fs::rename(root.join("new"), root.join("abc")).unwrap();
     let mut sink = Whole::default();

@@ -13,7 +13,7 @@ fn file(id: u32) -> FileRecord<'static> {
     }
 }
 
-/// A small journal and where each record ends.
+/// Makes a small journal. Returns it with the end of each record.
 fn journal() -> (Vec<u8>, Vec<usize>) {
     let mut out = Vec::new();
     let mut ends = Vec::new();
@@ -131,7 +131,8 @@ proptest! {
         let (mut journal, _) = journal();
         let at = at.min(journal.len());
         journal.splice(at..at, bytes);
-        // A record that the bytes fall into is lost, and at most what they look like comes in.
+        // The record into which the bytes fall is lost, and at most one that they happen to form is
+        // added.
         let count = read(&journal).len();
         prop_assert!(4 <= count, "{count}");
     }

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::disk::extents::Extents;
 
-/// A cache of extents of one file that holds nothing: only who is there counts.
+/// Model of a cache with extents of one file and no bytes: only which extents are there counts.
 struct Cache {
     extents: File,
     queues: S3Fifo,
@@ -33,7 +33,7 @@ impl Cache {
         Self { extents: File(Extents::new(100_000)), queues: S3Fifo::new(room), room, count: 0 }
     }
 
-    /// Whether it was there.
+    /// Reads an extent, and inserts it if it is missing. Returns whether it was there.
     fn read(&mut self, extent: u32) -> bool {
         if self.extents.0.is_present(extent) {
             self.extents.0.touch(extent, self.queues.tick());
@@ -58,7 +58,7 @@ impl Cache {
         }
     }
 
-    /// Without reading it.
+    /// Inserts an extent without reading it.
     fn copy(&mut self, extent: u32) {
         if !self.extents.0.is_present(extent) {
             self.make_room();
@@ -101,7 +101,7 @@ fn what_comes_back_soon_after_its_eviction_goes_to_the_main_queue() {
     assert_eq!(cache.queues.main.iter().map(|place| place.extent).collect::<Vec<_>>(), [0]);
 }
 
-/// A copy of less than the ghosts remember, made twice, once put all of it into the main queue.
+/// A copy of less than the ghosts remember, made twice, had all of it go into the main queue once.
 #[test]
 fn copies_do_not_drive_out_what_is_read_however_often_they_are_made() {
     for copied in [1000..1150, 1000..3000] {

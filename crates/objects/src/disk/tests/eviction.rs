@@ -1,4 +1,4 @@
-//! The limit, and who goes when it is reached.
+//! The limit, and which extents are evicted when it is reached.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -126,7 +126,7 @@ fn where_holes_are_not_taken_whole_files_go() {
             let meta = object(&format!("o{index}"), size(3, 0));
             let file = disk.object("s3://b", &meta);
             for extent in 0..3 {
-                // Its own file may be the one that has to go for it.
+                // Its own file may be the one that is evicted for it.
                 if write(&file, &meta, extent) {
                     assert!(
                         read(&file, &meta, extent_range(&meta, extent)),
@@ -154,10 +154,10 @@ fn below_the_floor_nothing_grows_and_others_get_space() {
     (10..20).for_each(|extent| assert!(write(&file, &meta, extent), "one goes, one comes"));
     assert_eq!(stats(&disk).extents, 10);
     scene.file_system.set_free((1 << 30) - (4 << 20));
-    disk.look();
+    disk.check();
     assert_eq!(stats(&disk).extents, 6, "what is missing is given back");
     scene.file_system.set_free(1 << 20);
-    disk.look();
+    disk.check();
     assert_eq!(stats(&disk).extents, 0);
     assert!(!write(&file, &meta, 30));
     let why = stats(&disk).bypassed.expect("nothing can be kept");

@@ -1,9 +1,9 @@
-//! A disk that fails never fails a read, is left alone, and is used again when it works.
+//! A disk that fails never fails a read, is bypassed, and is used again when it works.
 
 use super::*;
 use crate::disk::faulty::{FAULTS, Fault};
 
-/// A cache with something in it.
+/// Makes a cache with some extents.
 fn filled() -> (Scene, Arc<Disk>, ObjectMeta, Arc<DiskObject>) {
     let scene = Scene::new(16);
     let disk = scene.open();
@@ -26,7 +26,7 @@ fn a_full_disk_is_left_alone_for_a_while_but_read() {
     assert!(why.contains("No space left"), "{why}");
     scene.file_system.heal();
     assert!(!write(&file, &meta, 0), "until it is tried again");
-    disk.look();
+    disk.check();
     assert_eq!(stats(&disk).bypassed, None);
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
 }
@@ -35,21 +35,21 @@ fn a_full_disk_is_left_alone_for_a_while_but_read() {
 fn a_file_system_smaller_than_the_limit_is_used_as_far_as_it_goes() {
     let (scene, disk, meta, file) = filled();
     let before = stats(&disk).bytes;
-    // The first write of the next extent finds it full, and the one after something went does not.
+    // The first write of the next extent finds the disk full, the one after an eviction does not.
     scene.file_system.fail_after(3, Fault::FullInside);
     let data = contents(&meta, extent_range(&meta, 5));
     let writing = std::thread::scope(|scope| {
         let writer = scope.spawn(|| file.write(5, &data, Entrance::New));
-        // Space that was given back is there for the second attempt.
+        // Evicted space is there for the second attempt.
         while stats(&disk).evicted == 0 && !writer.is_finished() {
             std::thread::yield_now();
         }
         scene.file_system.heal();
         writer.join().unwrap()
     });
-    // Whichever came first: all is well, or it was left alone and is tried again.
+    // Either all is well, or the disk was bypassed and is tried again.
     if !writing {
-        disk.look();
+        disk.check();
     }
     assert_eq!(stats(&disk).bypassed, None);
     (5..10).for_each(|extent| assert!(write(&file, &meta, extent), "{extent}"));
@@ -64,10 +64,10 @@ fn a_read_only_disk_is_read() {
     assert!(!write(&file, &meta, 5));
     assert!(read(&file, &meta, 0..size(4, 0)));
     assert!(stats(&disk).bypassed.is_some_and(|why| why.contains("Read-only")));
-    disk.look();
+    disk.check();
     assert!(stats(&disk).bypassed.is_some());
     scene.file_system.heal();
-    disk.look();
+    disk.check();
     assert!(stats(&disk).bypassed.is_none() && write(&file, &meta, 5));
 }
 
@@ -88,7 +88,7 @@ fn a_disk_whose_reads_fail_is_left_alone_and_a_bad_sector_costs_an_extent() {
     assert!(stats(&disk).bypassed.is_some_and(|why| why.contains("reading")), "{:?}", stats(&disk));
     scene.file_system.heal();
     assert!(!write(&file, &meta, 5) && !file.is_present(&(0..1)));
-    disk.look();
+    disk.check();
     assert!(write(&file, &meta, 5) && read(&file, &meta, extent_range(&meta, 5)));
 }
 
@@ -97,11 +97,11 @@ fn a_directory_that_was_removed_is_made_again() {
     let (scene, disk, meta, file) = filled();
     std::fs::remove_dir_all(&scene.options.directory).unwrap();
     assert!(read(&file, &meta, 0..10), "the open file is still right");
-    disk.look();
+    disk.check();
     assert!(stats(&disk).bypassed.is_some_and(|why| why.contains("removed or replaced")));
     assert!(!read(&file, &meta, 0..10) && !write(&file, &meta, 1));
     assert_eq!((stats(&disk).bytes, stats(&disk).extents), (0, 0));
-    disk.look();
+    disk.check();
     assert_eq!(stats(&disk).bypassed, None);
     assert!(write(&file, &meta, 1) && read(&file, &meta, extent_range(&meta, 1)));
     disk.close();
@@ -119,8 +119,8 @@ fn a_new_file_in_a_removed_directory_is_no_error() {
     std::fs::remove_dir_all(&scene.options.directory).unwrap();
     let other = object("b", 100);
     assert!(!write(&disk.object("s3://b", &other), &other, 0));
-    disk.look();
-    disk.look();
+    disk.check();
+    disk.check();
     assert!(write(&disk.object("s3://b", &other), &other, 0));
 }
 
@@ -129,12 +129,12 @@ fn a_directory_that_another_process_took_is_left_to_it() {
     let (scene, disk, meta, file) = filled();
     std::fs::rename(&scene.options.directory, scene.directory.path().join("moved")).unwrap();
     let other = Disk::open(&scene.options).unwrap();
-    disk.look();
-    disk.look();
+    disk.check();
+    disk.check();
     assert!(stats(&disk).bypassed.is_some_and(|why| why.contains("is in use by process")));
     assert!(!write(&file, &meta, 1));
     other.close();
-    look_while_locked(&disk);
+    check_while_locked(&disk);
     assert!(stats(&disk).bypassed.is_none() && write(&file, &meta, 1));
 }
 
@@ -153,8 +153,8 @@ fn a_data_file_that_was_removed_is_a_miss() {
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
 }
 
-/// For want of a descriptor an extent's space could not be given back, and nobody tried again while
-/// the disk was well.
+/// For want of a descriptor an extent's hole could not be punched, and nothing retried it while the
+/// disk was healthy.
 #[test]
 fn space_of_a_file_that_could_not_be_opened_is_given_back_later() {
     let (scene, disk, meta, _) = filled();
@@ -168,7 +168,7 @@ fn space_of_a_file_that_could_not_be_opened_is_given_back_later() {
     file.remove(&(0..1));
     scene.file_system.heal();
     assert!(!write(&file, &meta, 0) && stats(&disk).bypassed.is_none(), "its space is still taken");
-    disk.look();
+    disk.check();
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
 }
 
@@ -197,15 +197,15 @@ fn a_file_that_cannot_be_removed_still_counts_until_it_can() {
     disk.drop_files(|_| true);
     assert!(!read(&file, &meta, 0..10));
     assert_eq!(stats(&disk).bytes, before);
-    disk.look();
+    disk.check();
     assert!(stats(&disk).bypassed.is_some_and(|why| why.contains("removing")));
     scene.file_system.heal();
-    disk.look();
+    disk.check();
     assert!(stats(&disk).bytes < 4096 && stats(&disk).bypassed.is_none());
     assert!(scene.data_files().is_empty());
 }
 
-/// Whatever fails at the start, there is a cache; it is used when the disk works.
+/// Whatever fails at the start, there is a cache, which uses the disk when that works.
 #[test]
 fn a_disk_that_fails_at_the_start_is_tried_again() {
     let (scene, disk, meta, _) = filled();
@@ -219,8 +219,8 @@ fn a_disk_that_fails_at_the_start_is_tried_again() {
             read(&file, &meta, 0..10);
             write(&file, &meta, 0);
             scene.file_system.heal();
-            disk.look();
-            look_while_locked(&disk);
+            disk.check();
+            check_while_locked(&disk);
             assert_eq!(stats(&disk).bypassed, None, "{fault:?} after {calls}");
             let context = format!("{fault:?} after {calls}");
             assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10), "{context}");
@@ -230,20 +230,21 @@ fn a_disk_that_fails_at_the_start_is_tried_again() {
     }
 }
 
-/// See [`Scene::open`]: the lock may be held for a moment by a process that another test starts.
+/// Checks the disk until it is ours: a process that another test starts may hold the lock for a
+/// moment (see [`Scene::open`]).
 #[allow(clippy::disallowed_methods, reason = "deadlines of tests are real")]
-pub(super) fn look_while_locked(disk: &Disk) {
+pub(super) fn check_while_locked(disk: &Disk) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    disk.look();
+    disk.check();
     while stats(disk).bypassed.is_some_and(|why| why.contains("in use by"))
         && Instant::now() < deadline
     {
         thread::yield_now();
-        disk.look();
+        disk.check();
     }
 }
 
-/// A real file system that is full. Where a tmpfs cannot be mounted, the faults above stand for it.
+/// Fills a real file system. Where a tmpfs cannot be mounted, the faults above stand for it.
 #[test]
 fn a_small_tmpfs_is_filled_and_goes_on() {
     let mut scene = Scene::new(64);

@@ -16,7 +16,7 @@ enum Operation {
     ReadSidecar { name: usize },
     RetainSidecars { name: usize },
     Flush,
-    Look,
+    Check,
     Close,
     Kill,
     Fail { calls: u64, fault: Fault },
@@ -49,7 +49,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (0..3_usize).prop_map(|name| Operation::ReadSidecar { name }),
         1 => (0..3_usize).prop_map(|name| Operation::RetainSidecars { name }),
         3 => Just(Operation::Flush),
-        3 => Just(Operation::Look),
+        3 => Just(Operation::Check),
         1 => Just(Operation::Close),
         1 => Just(Operation::Kill),
         3 => (0..60_u64, select(&FAULTS[..]))
@@ -60,7 +60,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What one run has.
+/// State of one run.
 struct Run {
     scene: Scene,
     disk: Arc<Disk>,
@@ -110,13 +110,13 @@ impl Run {
                 self.disk.retain_sidecars(&|other| other == name.to_string());
             }
             Operation::Flush => drop(self.disk.flush()),
-            Operation::Look => self.disk.look(),
+            Operation::Check => self.disk.check(),
             Operation::Close => {
                 self.disk.close();
                 self.reopen();
             }
             Operation::Kill => {
-                // The lock of a process that is gone is gone.
+                // A process that ended holds no lock.
                 *self.disk.lock.lock().unwrap() = None;
                 self.reopen();
             }
@@ -153,7 +153,7 @@ impl Run {
         };
         let Some(path) = paths.first() else { return };
         let file = std::fs::File::options().write(true).open(path).unwrap();
-        // One whose making failed is empty.
+        // A file whose making failed is empty.
         let Some(offset) = position.checked_rem(file.metadata().unwrap().len()) else { return };
         file.write_all_at(&[position.to_le_bytes()[7]], offset).unwrap();
     }
@@ -191,19 +191,19 @@ proptest! {
             run.check();
         }
         run.scene.file_system.heal();
-        run.disk.look();
-        run.disk.look();
-        fault::look_while_locked(&run.disk);
+        run.disk.check();
+        run.disk.check();
+        fault::check_while_locked(&run.disk);
         let after = stats(&run.disk);
         prop_assert_eq!(after.bypassed, None);
-        // What was corrupt by hand and not read since is said to be there.
+        // The index lists extents that the test corrupted and nobody read since.
         run.objects[0].remove(&(0..run.metas[0].size));
         run.write(0, 1);
         prop_assert!(read(&run.objects[0], &run.metas[0], extent_range(&run.metas[0], 1)));
         run.check();
     }
 
-    /// With nothing in its way, what was written last is there.
+    /// A healthy disk with room has what was written last.
     #[test]
     fn a_healthy_cache_keeps_what_was_written(
         writes in proptest::collection::vec((0..4_usize, 0..8_u64), 1..40),

@@ -1,9 +1,9 @@
-//! What is there after a restart, whatever happened to the process and the journal before it.
+//! The cache after a restart, whatever happened to the process and the journal before it.
 
 use super::*;
 use crate::disk::journal_file::JOURNAL_NAME;
 
-/// Objects that the tests here write, and which of their extents.
+/// Objects that these tests write, and their extents.
 fn objects() -> Vec<(ObjectMeta, Vec<u64>)> {
     vec![
         (object("a", size(3, 10)), vec![0, 2, 3]),
@@ -19,7 +19,7 @@ fn write_all(disk: &Arc<Disk>) {
     }
 }
 
-/// How many of the extents are there; all that is there is right.
+/// Counts the extents that are there and checks their bytes.
 fn count_present(disk: &Arc<Disk>) -> usize {
     let mut count = 0;
     for (meta, _) in objects() {
@@ -100,7 +100,7 @@ fn an_eviction_that_the_journal_did_not_learn_of_is_a_miss_and_no_corruption() {
     assert!(write(&file, meta, 0) && read(&file, meta, 0..10));
 }
 
-/// The directory of a cache that was closed, to be copied over and over.
+/// Directory of a closed cache, to be copied over and over.
 fn closed() -> (Scene, Vec<u8>) {
     let scene = Scene::new(32);
     let disk = scene.open();
@@ -113,7 +113,8 @@ fn closed() -> (Scene, Vec<u8>) {
     (scene, journal)
 }
 
-/// Opens a copy with another journal. Links to the data would be changed by what is given back.
+/// Opens a copy with another journal. It copies the data, because punched holes would change linked
+/// files.
 fn open_with_journal(closed: &Scene, journal: &[u8]) -> (Scene, Arc<Disk>) {
     let scene = Scene::new(32);
     std::fs::create_dir(&scene.options.directory).unwrap();
@@ -147,7 +148,7 @@ fn check_journals(closed: &Scene, journals: impl Iterator<Item = Vec<u8>>) -> Ve
     counts
 }
 
-/// Extents that can be read. All that is read is right.
+/// Counts the extents that can be read and checks their bytes.
 fn readable(disk: &Arc<Disk>) -> usize {
     let mut count = 0;
     for (meta, _) in objects() {
@@ -208,8 +209,7 @@ fn without_a_journal_nothing_is_there_and_nothing_takes_space() {
     assert_eq!(names, ["journal", "lock", "notes.txt"], "only what looks like ours is removed");
 }
 
-/// A file of an earlier life under the same number: names are given out again after a journal was
-/// lost.
+/// An earlier file of the same number: numbers are used again after a journal was lost.
 #[test]
 fn blocks_of_an_earlier_life_are_not_taken_for_those_of_this_one() {
     let (scene, meta) = (Scene::new(16), object("a", size(1, 0)));
@@ -268,7 +268,7 @@ fn a_journal_that_has_grown_is_written_anew() {
 fn only_one_process_has_a_directory() {
     let scene = Scene::new(8);
     let disk = scene.open();
-    // A second descriptor is to the lock what a second process is.
+    // For the lock a second descriptor is like a second process.
     let error = Disk::open(&scene.options).unwrap_err();
     let Error::Locked(text) = &error else { panic!("{error}") };
     let expected = format!("is in use by process {}", std::process::id());
@@ -281,7 +281,7 @@ fn only_one_process_has_a_directory() {
     scene.open().close();
 }
 
-/// Journals of a million extents: what a terabyte of cache leaves behind.
+/// Journals of a million extents, as a terabyte of cache leaves.
 #[test]
 fn a_million_extents_are_warm_in_less_than_a_second() {
     const FILES: u32 = 1000;
@@ -301,7 +301,7 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
             etag: &meta.etag,
         };
         journal::write_file(&mut journal, &record);
-        // Every other extent: the worst that runs can be.
+        // Every other extent: the worst case for runs.
         let present = (0..EXTENTS).map(|extent| 2 * extent);
         journal::write_extents(&mut journal, id, journal::Presence::Present, present);
         let data =
@@ -322,7 +322,7 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
     assert!(file.has_extent(4) && !file.has_extent(5));
 }
 
-/// Things kept are not evicted. With a limit lowered below them the disk once stayed above it for
+/// Sidecars are not evicted. With a limit lowered below them the disk once stayed above it for
 /// ever, and nothing could be written.
 #[test]
 fn a_lowered_limit_holds_for_things_kept_too() {

@@ -1,4 +1,4 @@
-//! One read per missing range, and everybody gets an answer.
+//! Single-flight fetches: one per missing range, and every waiter gets an answer.
 
 use futures_util::future::join_all;
 
@@ -49,8 +49,8 @@ async fn a_read_survives_who_asked_first_and_lands_for_who_asks_later() {
     assert_eq!(bench.foreground_reads(), 2);
 }
 
-/// A store hung, everybody left, and when it was well again it was asked for all of that before
-/// anything new.
+/// A store hung and all callers left. When it recovered it was asked for all of their reads before
+/// any new one.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_waits_for_any_more_is_not_asked_for() {
     let bench = Bench::diskless(8 * MIB).await;
@@ -106,19 +106,19 @@ async fn near_ranges_of_one_call_share_a_read() {
 
 const BLOCK: usize = crate::disk::BLOCK_DATA_BYTES;
 
-/// Over a slow link the end of a read under way was a minute away, and who wanted bytes of it gave
+/// Over a slow link the end of a fetch under way was a minute away, and readers that joined it gave
 /// up before.
 #[tokio::test(start_paused = true)]
 async fn who_wants_the_end_of_a_slow_read_does_not_wait_for_all_of_it() {
     let bench = Bench::diskless(8 * MIB).await;
     bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
-    bench.fake.line(100_000);
+    bench.fake.link(100_000);
     let long = bench.read(0..4 * MIB);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let began = Instant::now();
     bench.reads_well(3 * MIB..3 * MIB + 4_000).await;
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    // What is due soon is not asked for twice.
+    // Bytes that are due soon are not fetched twice.
     bench.reads_well(MIB / 2 + 100_000..MIB / 2 + 110_000).await;
     assert_eq!(bench.foreground_reads(), 2);
     assert_eq!(long.await.unwrap(), bench.expected(&(0..4 * MIB)));
@@ -256,7 +256,7 @@ async fn doubt_about_bytes_makes_the_next_reader_ask_the_store() {
     assert_eq!(
         bench.foreground_reads(),
         4,
-        "who asks after the doubt does not join what left before it"
+        "a read after the invalidation joins no fetch from before it"
     );
     under_way.await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! What comes to disk in the background.
+//! Fills: which extents come to disk in the background, and when.
 
 use futures_util::future::join_all;
 
@@ -36,7 +36,7 @@ async fn the_first_touch_brings_the_whole_object() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_large_object_only_the_extents_touched_come() {
-    let bench = Bench::new(20 * MIB, Disked { fill_whole_max: 10 * MIB, ..AMPLE }).await;
+    let bench = Bench::new(20 * MIB, DiskOptions { fill_whole_max: 10 * MIB, ..AMPLE }).await;
     bench.reads_well(5 * EXTENT_DATA_BYTES + 10..5 * EXTENT_DATA_BYTES + 20).await;
     bench.reads_well(8 * EXTENT_DATA_BYTES - 10..8 * EXTENT_DATA_BYTES + 10).await;
     bench.settled().await;
@@ -87,7 +87,7 @@ async fn a_miss_joins_a_part_only_if_its_bytes_are_due_sooner() {
 
 #[tokio::test(start_paused = true)]
 async fn fills_never_hold_more_than_their_budget() {
-    let disk = Disked { fill_bytes_max: 5 * EXTENT_DATA_BYTES + 17, ..AMPLE };
+    let disk = DiskOptions { fill_bytes_max: 5 * EXTENT_DATA_BYTES + 17, ..AMPLE };
     let bench = Bench::new(30 * MIB, disk).await;
     let mut most = 0;
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
@@ -103,7 +103,7 @@ async fn fills_never_hold_more_than_their_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_below_one_extent_still_fills() {
-    let bench = Bench::new(3 * MIB, Disked { fill_bytes_max: 1, ..AMPLE }).await;
+    let bench = Bench::new(3 * MIB, DiskOptions { fill_bytes_max: 1, ..AMPLE }).await;
     bench.reads_well(0..10).await;
     bench.settled().await;
     assert!(bench.object.is_local(0..3 * MIB));
@@ -112,8 +112,8 @@ async fn a_budget_below_one_extent_still_fills() {
 #[tokio::test(start_paused = true)]
 async fn warming_brings_everything_once_and_tells_how_far_it_is() {
     let size = 20 * MIB + 5;
-    let bench = Bench::new(size, Disked { fill_whole_max: 0, ..AMPLE }).await;
-    // One extent is there, another on its way.
+    let bench = Bench::new(size, DiskOptions { fill_whole_max: 0, ..AMPLE }).await;
+    // One extent is on disk, another under way.
     bench.reads_well(3 * EXTENT_DATA_BYTES..3 * EXTENT_DATA_BYTES + 1).await;
     bench.settled().await;
     bench.reads_well(9 * EXTENT_DATA_BYTES..9 * EXTENT_DATA_BYTES + 1).await;
@@ -148,7 +148,7 @@ async fn warming_tells_what_the_store_said() {
 
 #[tokio::test(start_paused = true)]
 async fn warming_more_than_the_disk_takes_says_how_much_is_there() {
-    let bench = Bench::new(20 * MIB, Disked { bytes_max: 8 * MIB, ..AMPLE }).await;
+    let bench = Bench::new(20 * MIB, DiskOptions { bytes_max: 8 * MIB, ..AMPLE }).await;
     let progress = bench.object.warm(&mut |_| ()).await.unwrap();
     assert!(MIB < progress.done && progress.done <= 8 * MIB, "{progress:?}");
     assert_eq!(progress.total, 20 * MIB);
@@ -190,7 +190,7 @@ async fn closing_ends_fills_and_not_reads() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_handles_end_ends_the_fill() {
-    let bench = Bench::new(60 * MIB, Disked { fill_bytes_max: 4 * MIB, ..AMPLE }).await;
+    let bench = Bench::new(60 * MIB, DiskOptions { fill_bytes_max: 4 * MIB, ..AMPLE }).await;
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
     tokio::time::sleep(Duration::from_millis(40)).await;
     let Bench { fake, object, cache, .. } = bench;
@@ -215,7 +215,7 @@ async fn bytes_in_doubt_that_are_on_their_way_are_not_written() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_dropped_from_disk_does_not_come_back_by_itself() {
-    let bench = Bench::new(20 * MIB, Disked { fill_bytes_max: 8 * MIB, ..AMPLE }).await;
+    let bench = Bench::new(20 * MIB, DiskOptions { fill_bytes_max: 8 * MIB, ..AMPLE }).await;
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
     tokio::time::sleep(Duration::from_millis(80)).await;
     bench.cache.drop_object("a").await;
@@ -235,11 +235,11 @@ async fn memory_of_received_bytes_is_given_back_when_their_extent_is_on_disk() {
     assert_eq!(bench.object.core.fetches().received_bytes(), 0);
 }
 
-/// 64 cold reads started a fill of a megabyte each, which took processor, disk and line from the
+/// 64 cold reads started a fill of a megabyte each, which took processor, disk and link from the
 /// reads.
 #[tokio::test(start_paused = true)]
 async fn cold_reads_of_many_come_before_the_fills_they_start() {
-    let bench = Bench::new(64 * MIB, Disked { fill_whole_max: 0, ..AMPLE }).await;
+    let bench = Bench::new(64 * MIB, DiskOptions { fill_whole_max: 0, ..AMPLE }).await;
     let ranges = || {
         (0..60).map(|extent| extent * EXTENT_DATA_BYTES + 5_000..extent * EXTENT_DATA_BYTES + 9_000)
     };
@@ -258,7 +258,7 @@ fn is_fill(asked: &FakeRequest) -> bool {
     asked.range.as_ref().is_some_and(|range| EXTENT_DATA_BYTES <= range.end - range.start)
 }
 
-/// Fills that only took what reads left would never end where reads never do.
+/// Readers that never pause must not keep fills from ending.
 #[tokio::test(start_paused = true)]
 async fn a_fill_ends_beside_reads_that_never_pause() {
     let bench = Bench::new(24 * MIB, AMPLE).await;
@@ -269,7 +269,7 @@ async fn a_fill_ends_beside_reads_that_never_pause() {
     let reads = (0..200u64).map(|reader| {
         let busy = Arc::clone(&busy);
         tokio::spawn(async move {
-            // Each elsewhere, so that none joins another's.
+            // Each read is elsewhere, so that none joins another.
             for turn in 0.. {
                 let start = (reader * 7_919 + turn * 1_000_003) * 4_096 % (20 * MIB);
                 busy.read(start..start + 100, within(Duration::from_secs(100))).await.unwrap();
@@ -284,13 +284,13 @@ async fn a_fill_ends_beside_reads_that_never_pause() {
     reads.iter().for_each(|read| read.abort());
 }
 
-/// Until a fill had brought 256 KiB it was thought to be as quick as a store of which nothing is
-/// known: those who came for its bytes waited for it behind all that shared the line.
+/// Until a fill had brought 256 KiB, readers took it to be as fast as an unknown store, and joined
+/// it although many fetches shared its slow link.
 #[tokio::test(start_paused = true)]
 async fn reads_do_not_wait_for_a_fill_that_a_slow_link_holds_up() {
     let bench = Bench::new(24 * MIB, AMPLE).await;
     bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
-    bench.fake.line(60_000);
+    bench.fake.link(60_000);
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(bench.foreground_reads(), 0);
@@ -305,12 +305,13 @@ async fn reads_do_not_wait_for_a_fill_that_a_slow_link_holds_up() {
     );
 }
 
-/// Whoever had left still had their bytes brought to the end, beside those of who was there.
+/// Fetches whose readers had left went on to their end, and slowed those of readers that were
+/// there.
 #[tokio::test(start_paused = true)]
 async fn a_read_that_nobody_waits_for_any_more_leaves_the_line() {
     let bench = Bench::diskless(4 * MIB).await;
     bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
-    bench.fake.line(100_000);
+    bench.fake.link(100_000);
     let left = bench.object.read(0..2 * MIB, within(Duration::from_secs(2))).await;
     assert!(matches!(left, Err(Error::DeadlineExceeded(_))), "{left:?}");
     let began = Instant::now();
@@ -320,12 +321,12 @@ async fn a_read_that_nobody_waits_for_any_more_leaves_the_line() {
     assert!(took < Duration::from_secs(7), "{took:?}: 4 s alone, and 2 s beside what was left");
 }
 
-/// A question where chunks are leaves their reads to the downloads that follow it.
+/// A caller that asks where chunks are gives up its reads; the downloads that follow find them.
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_soon_finds_the_read_under_way() {
     let bench = Bench::diskless(4 * MIB).await;
     bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
-    bench.fake.line(100_000);
+    bench.fake.link(100_000);
     for _ in 0..3 {
         let left = bench.object.read(0..500_000, within(Duration::from_millis(900))).await;
         assert!(matches!(left, Err(Error::DeadlineExceeded(_))), "{left:?}");

@@ -1,4 +1,4 @@
-//! Streams: right bytes in order, each asked for once, whoever runs along.
+//! Streams: right bytes in order, each fetched once, whatever else reads.
 
 use futures_util::{StreamExt, future::join_all};
 
@@ -12,13 +12,12 @@ mod model;
 mod pace;
 mod sharing;
 
-const AGAIN: StreamOptions =
+const RANDOM: StreamOptions =
     StreamOptions { hint: AccessHint::Random, timeout: Duration::from_secs(60) };
-const ONCE: StreamOptions =
+const SEQUENTIAL: StreamOptions =
     StreamOptions { hint: AccessHint::Sequential, timeout: Duration::from_secs(60) };
 
-/// What a stream gives, which has to be right from `range`'s start up to where it ends; whether
-/// that is all.
+/// Takes all of a stream and checks its bytes. Returns the error that ended it, if one did.
 async fn take(bench: &Bench, stream: &mut ObjectStream, range: Range<u64>) -> Result<(), Error> {
     let mut next = range.start;
     while let Some(piece) = stream.next().await {
@@ -46,7 +45,7 @@ impl Bench {
         assert!(stream.next().await.is_none(), "nothing comes after the end");
     }
 
-    /// So many pieces, which have to be right.
+    /// Takes so many pieces and checks their bytes.
     async fn takes(&self, stream: &mut ObjectStream, pieces: usize, from: u64) -> u64 {
         let mut next = from;
         for _ in 0..pieces {
@@ -63,7 +62,7 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn streams_give_every_byte_in_order_cold_and_warm() {
-    for hint in [AGAIN, ONCE] {
+    for hint in [RANDOM, SEQUENTIAL] {
         for disk in [None, Some(AMPLE)] {
             let size = 40 * MIB + 12_345;
             let bench = Bench::over(size, disk).await;
@@ -77,7 +76,7 @@ async fn streams_give_every_byte_in_order_cold_and_warm() {
 #[tokio::test(start_paused = true)]
 async fn a_range_that_is_none_of_the_object_is_refused_once() {
     let bench = Bench::diskless(1_000).await;
-    for hint in [AGAIN, ONCE] {
+    for hint in [RANDOM, SEQUENTIAL] {
         for range in [999..1_001, Range { start: 5, end: 4 }] {
             let mut stream = bench.object.stream(range, hint);
             let error = stream.next().await.unwrap().unwrap_err();
@@ -91,7 +90,7 @@ async fn a_range_that_is_none_of_the_object_is_refused_once() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_read_before_the_first_poll() {
     let bench = Bench::new(20 * MIB, AMPLE).await;
-    let streams = [AGAIN, ONCE].map(|hint| bench.object.stream(0..20 * MIB, hint));
+    let streams = [RANDOM, SEQUENTIAL].map(|hint| bench.object.stream(0..20 * MIB, hint));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(bench.fake.requests().is_empty());
     drop(streams);
@@ -102,7 +101,7 @@ async fn a_small_cold_range_is_one_piece_and_one_request() {
     let bench = Bench::diskless(8 * MIB).await;
     // It begins in one piece of a long stream and ends in another one.
     let range = limits::PIECE_BYTES - 1_000..limits::PIECE_BYTES - 1_000 + (256 << 10);
-    let mut stream = bench.object.stream(range.clone(), AGAIN);
+    let mut stream = bench.object.stream(range.clone(), RANDOM);
     assert_eq!(stream.next().await.unwrap().unwrap(), bench.expected(&range));
     assert!(stream.next().await.is_none());
     assert_eq!(bench.fake.requests().len(), 1);
@@ -113,7 +112,7 @@ async fn a_long_cold_range_is_a_few_requests_that_overlap() {
     let bench = Bench::diskless(64 * MIB).await;
     // 1 MiB in 16 ms, 30 ms to the first byte.
     let began = Instant::now();
-    bench.streams_well(MIB..9 * MIB, AGAIN).await;
+    bench.streams_well(MIB..9 * MIB, RANDOM).await;
     let requests = bench.fake.requests().len();
     assert!(requests <= 9, "{requests}");
     assert!(
@@ -127,24 +126,24 @@ async fn a_long_cold_range_is_a_few_requests_that_overlap() {
 #[tokio::test(start_paused = true)]
 async fn reading_again_counts_as_use_and_fills() {
     let bench = Bench::new(20 * MIB, AMPLE).await;
-    bench.streams_well(5 * MIB..5 * MIB + 100_000, AGAIN).await;
+    bench.streams_well(5 * MIB..5 * MIB + 100_000, RANDOM).await;
     bench.settled().await;
     assert!(bench.object.is_local(0..20 * MIB), "the usual fill");
     let hits = bench.cache.stats().hits;
-    bench.streams_well(0..MIB, AGAIN).await;
+    bench.streams_well(0..MIB, RANDOM).await;
     assert!(hits < bench.cache.stats().hits);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_comes_in_parts_and_is_then_on_disk() {
     let size = 60 * MIB + 1;
-    let bench = Bench::new(size, Disked { fill_whole_max: 0, ..AMPLE }).await;
-    bench.streams_well(0..size, ONCE).await;
+    let bench = Bench::new(size, DiskOptions { fill_whole_max: 0, ..AMPLE }).await;
+    bench.streams_well(0..size, SEQUENTIAL).await;
     bench.settled().await;
     let stats = bench.remote.stats();
     assert_eq!((stats.bytes, stats.foreground_reads), (size, 0));
     assert!(bench.object.is_local(0..size));
-    bench.streams_well(0..size, ONCE).await;
+    bench.streams_well(0..size, SEQUENTIAL).await;
     assert_eq!(bench.remote.stats().bytes, size);
 }
 
@@ -157,7 +156,7 @@ async fn a_copy_is_as_fast_as_a_parallel_download() {
     for (disk, share) in [(Some(AMPLE), 0.35), (None, 1.0)] {
         let bench = Bench::over(size, disk).await;
         let began = Instant::now();
-        bench.streams_well(0..size, ONCE).await;
+        bench.streams_well(0..size, SEQUENTIAL).await;
         let took = began.elapsed();
         assert!(
             took < download.mul_f64(share),
@@ -167,11 +166,11 @@ async fn a_copy_is_as_fast_as_a_parallel_download() {
     }
 }
 
-/// What a stream has left behind when it is dropped.
+/// State that a dropped stream leaves behind.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_leaves_nothing_held_and_asks_for_nothing_more() {
-    for hint in [AGAIN, ONCE] {
-        for disk in [None, Some(Disked { fill_whole_max: 0, ..AMPLE })] {
+    for hint in [RANDOM, SEQUENTIAL] {
+        for disk in [None, Some(DiskOptions { fill_whole_max: 0, ..AMPLE })] {
             let bench = Bench::over(60 * MIB, disk).await;
             let mut stream = bench.object.stream(0..60 * MIB, hint);
             bench.takes(&mut stream, 3, 0).await;
@@ -190,11 +189,11 @@ async fn a_stream_that_is_dropped_leaves_nothing_held_and_asks_for_nothing_more(
 
 #[tokio::test(start_paused = true)]
 async fn parts_of_a_stream_that_is_dropped_before_their_turn_do_not_leave() {
-    // The budget is one part's of the other object, and that hangs.
+    // A part of the other object holds the whole budget, and hangs.
     let bench =
-        Bench::new(8 * MIB, Disked { fill_bytes_max: 4 * EXTENT_DATA_BYTES, ..AMPLE }).await;
+        Bench::new(8 * MIB, DiskOptions { fill_bytes_max: 4 * EXTENT_DATA_BYTES, ..AMPLE }).await;
     let permit = bench.object.core.cache.fills.reserve(4 * EXTENT_DATA_BYTES).await;
-    let mut stream = bench.object.stream(0..8 * MIB, ONCE);
+    let mut stream = bench.object.stream(0..8 * MIB, SEQUENTIAL);
     let waiting = tokio::time::timeout(Duration::from_secs(5), stream.next()).await;
     assert!(waiting.is_err(), "it waits for its part of the budget");
     drop(stream);
@@ -202,8 +201,8 @@ async fn parts_of_a_stream_that_is_dropped_before_their_turn_do_not_leave() {
     bench.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(bench.fake.requests().is_empty());
-    // That nobody wanted them is no failure of the store.
-    bench.streams_well(0..8 * MIB, ONCE).await;
+    // Fetches that nobody wanted are no failure of the store.
+    bench.streams_well(0..8 * MIB, SEQUENTIAL).await;
     assert_eq!(bench.foreground_reads(), 0);
 }
 
@@ -211,7 +210,7 @@ async fn parts_of_a_stream_that_is_dropped_before_their_turn_do_not_leave() {
 async fn a_reader_that_stands_still_holds_its_pieces_and_nothing_else() {
     for disk in [None, Some(AMPLE)] {
         let bench = Bench::over(200 * MIB, disk).await;
-        let mut stream = bench.object.stream(0..200 * MIB, ONCE);
+        let mut stream = bench.object.stream(0..200 * MIB, SEQUENTIAL);
         let next = bench.takes(&mut stream, 1, 0).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let stats = bench.cache.stats();
@@ -226,8 +225,8 @@ async fn a_reader_that_stands_still_holds_its_pieces_and_nothing_else() {
             bench.remote.stats()
         );
         assert!(stream.held_bytes() <= 2 * MIB, "{}", stream.held_bytes());
-        // Others go on beside it, also those that are behind it.
-        bench.streams_well(0..200 * MIB, ONCE).await;
+        // Others go on beside it, those behind it, too.
+        bench.streams_well(0..200 * MIB, SEQUENTIAL).await;
         take(&bench, &mut stream, next..200 * MIB).await.unwrap();
     }
 }
@@ -236,7 +235,7 @@ async fn a_reader_that_stands_still_holds_its_pieces_and_nothing_else() {
 fn a_stream_can_be_polled_without_a_runtime_and_from_several_threads() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    for hint in [AGAIN, ONCE] {
+    for hint in [RANDOM, SEQUENTIAL] {
         let bench = runtime.block_on(Bench::new(5 * MIB, AMPLE));
         let mut stream = bench.object.stream(0..5 * MIB, hint);
         let mut next = 0;

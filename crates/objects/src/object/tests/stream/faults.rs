@@ -4,12 +4,12 @@ use super::*;
 
 const SIZE: u64 = 40 * MIB + 777;
 
-fn disks() -> [Option<Disked>; 3] {
-    // The budget is such that not all of it is on its way at once.
+fn disks() -> [Option<DiskOptions>; 3] {
+    // The budget is too small to have all of it under way at once.
     [
         None,
-        Some(Disked { fill_bytes_max: 8 * MIB, ..AMPLE }),
-        Some(Disked { bytes_max: 6 * MIB, fill_whole_max: 0, ..AMPLE }),
+        Some(DiskOptions { fill_bytes_max: 8 * MIB, ..AMPLE }),
+        Some(DiskOptions { bytes_max: 6 * MIB, fill_whole_max: 0, ..AMPLE }),
     ]
 }
 
@@ -29,11 +29,11 @@ async fn faults_in_the_middle_cost_time_and_no_bytes() {
         Answer::Long(3),
         Answer::Panic,
     ];
-    for hint in [AGAIN, ONCE] {
+    for hint in [RANDOM, SEQUENTIAL] {
         for disk in disks() {
             for fault in faults {
                 if fault == Answer::Panic && hint.hint == AccessHint::Random {
-                    // A panic ends a read, and that of a stream of this kind is the last resort.
+                    // A panic ends a fetch, and a stream with this hint has no other.
                     continue;
                 }
                 let bench = Bench::over(SIZE, disk).await;
@@ -46,14 +46,14 @@ async fn faults_in_the_middle_cost_time_and_no_bytes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_part_that_fails_for_good_does_not_fail_the_stream() {
-    // All attempts of the one part that there is: none brings a byte, or the last ones do not.
+    // All attempts of the only part fail: none brings a byte, or the last ones do not.
     let none = [Answer::Status(500); 4];
     let some = [Answer::Break(1_000_000), Answer::Status(500), Answer::Reset, Answer::Cut(0)];
     for answers in [none, some] {
         for disk in [None, Some(AMPLE)] {
             let bench = Bench::over(2 * EXTENT_DATA_BYTES, disk).await;
             bench.fake.answer(answers);
-            bench.streams_well(0..2 * EXTENT_DATA_BYTES, ONCE).await;
+            bench.streams_well(0..2 * EXTENT_DATA_BYTES, SEQUENTIAL).await;
             assert_eq!(bench.remote.stats().fill_reads, 4);
             assert!(0 < bench.foreground_reads());
         }
@@ -65,18 +65,18 @@ async fn a_pause_of_fills_does_not_stop_a_copy() {
     let bench = Bench::new(SIZE, AMPLE).await;
     bench.object.core.fetches().queue.pause(Instant::now() + limits::FILL_PAUSE);
     let began = Instant::now();
-    bench.streams_well(0..4 * MIB, ONCE).await;
+    bench.streams_well(0..4 * MIB, SEQUENTIAL).await;
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert!(!bench.object.is_local(0..1), "nothing is brought to disk meanwhile");
     tokio::time::sleep(limits::FILL_PAUSE).await;
-    bench.streams_well(0..SIZE, ONCE).await;
+    bench.streams_well(0..SIZE, SEQUENTIAL).await;
     bench.settled().await;
     assert!(bench.object.is_local(0..SIZE));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_store_says_at_last_ends_the_stream() {
-    for hint in [AGAIN, ONCE] {
+    for hint in [RANDOM, SEQUENTIAL] {
         for disk in disks() {
             let bench = Bench::over(SIZE, disk).await;
             let mut stream = bench.object.stream(0..SIZE, hint);
@@ -136,9 +136,9 @@ async fn a_copy_that_gets_nothing_of_the_budget_reads_in_the_foreground() {
         let bench = Bench::over(SIZE, disk).await;
         let _permit = bench.object.core.cache.fills.reserve(64 * MIB).await;
         let began = Instant::now();
-        bench.streams_well(0..SIZE, ONCE).await;
-        // It waits once, not again and again.
-        let half = ONCE.timeout / 2;
+        bench.streams_well(0..SIZE, SEQUENTIAL).await;
+        // The stream waits for its timeout once, not again and again.
+        let half = SEQUENTIAL.timeout / 2;
         assert!(
             (half..half + Duration::from_secs(3)).contains(&began.elapsed()),
             "{:?}",
@@ -149,19 +149,19 @@ async fn a_copy_that_gets_nothing_of_the_budget_reads_in_the_foreground() {
 
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_keeps_nothing_costs_a_copy_no_more_than_a_second_way() {
-    let full = Disked { free_bytes_min: u64::MAX, ..AMPLE };
+    let full = DiskOptions { free_bytes_min: u64::MAX, ..AMPLE };
     let bench = Bench::new(SIZE, full).await;
-    bench.streams_well(0..SIZE, ONCE).await;
+    bench.streams_well(0..SIZE, SEQUENTIAL).await;
     assert!(bench.cache.stats().bypassed.is_some());
     assert!(bench.remote.stats().bytes <= 2 * SIZE, "{:?}", bench.remote.stats());
     let before = bench.remote.stats().bytes;
-    bench.streams_well(0..SIZE, ONCE).await;
+    bench.streams_well(0..SIZE, SEQUENTIAL).await;
     assert_eq!(bench.remote.stats().bytes - before, SIZE, "for a while it is not asked again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_directory_that_vanishes_under_a_copy_ends_nothing() {
-    for hint in [AGAIN, ONCE] {
+    for hint in [RANDOM, SEQUENTIAL] {
         let bench = Bench::new(SIZE, AMPLE).await;
         let mut stream = bench.object.stream(0..SIZE, hint);
         let next = bench.takes(&mut stream, 20, 0).await;
@@ -176,7 +176,7 @@ async fn a_directory_that_vanishes_under_a_copy_ends_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_goes_between_its_coming_and_its_reading_is_read_from_the_store() {
     let bench = Bench::new(SIZE, AMPLE).await;
-    let mut stream = bench.object.stream(0..SIZE, ONCE);
+    let mut stream = bench.object.stream(0..SIZE, SEQUENTIAL);
     let mut next = 0;
     for _ in 0..20 {
         next = bench.takes(&mut stream, 5, next).await;
@@ -188,7 +188,9 @@ async fn what_goes_between_its_coming_and_its_reading_is_read_from_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn doubt_about_bytes_makes_a_stream_that_comes_later_ask_the_store() {
-    for (disk, hint) in [(None, AGAIN), (None, ONCE), (Some(AMPLE), AGAIN), (Some(AMPLE), ONCE)] {
+    for (disk, hint) in
+        [(None, RANDOM), (None, SEQUENTIAL), (Some(AMPLE), RANDOM), (Some(AMPLE), SEQUENTIAL)]
+    {
         let bench = Bench::over(4 * MIB, disk).await;
         bench.streams_well(0..4 * MIB, hint).await;
         bench.settled().await;
@@ -201,7 +203,7 @@ async fn doubt_about_bytes_makes_a_stream_that_comes_later_ask_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_the_cache_ends_no_stream() {
-    for hint in [AGAIN, ONCE] {
+    for hint in [RANDOM, SEQUENTIAL] {
         let bench = Bench::new(SIZE, AMPLE).await;
         let mut stream = bench.object.stream(0..SIZE, hint);
         let next = bench.takes(&mut stream, 3, 0).await;

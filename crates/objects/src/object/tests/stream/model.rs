@@ -1,5 +1,5 @@
-//! Random streams beside reads, fills, doubts and faults: right bytes, in order, or an error that
-//! says why.
+//! Random streams beside reads, fills, invalidations and faults: right bytes, in order, or an error
+//! that says why.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use super::{super::model::common_answer, *};
 
 #[derive(Clone, Debug)]
 enum Operation {
-    /// A range by start and end, in thousandths of the object; so many pieces are taken at once,
-    /// with a rest of so many milliseconds; after so many it is dropped.
+    /// Streams a range, by start and end in thousandths of the object, with a rest after each
+    /// piece, and drops the stream after `pieces_max`.
     Stream {
         from: u64,
         to: u64,
@@ -20,7 +20,7 @@ enum Operation {
         from: u64,
         to: u64,
     },
-    /// The next requests fail like this.
+    /// Sets the answers of the next requests.
     Fault(Vec<Answer>),
     Invalidate {
         from: u64,
@@ -59,7 +59,7 @@ fn span(from: u64, to: u64) -> Range<u64> {
     from * SIZE / 1_000..to * SIZE / 1_000
 }
 
-/// Reads a stream as told. What comes has to be right.
+/// Reads a stream as the operation says and checks its bytes.
 async fn follow(
     bench: Arc<Bench>,
     range: Range<u64>,
@@ -94,7 +94,7 @@ async fn follow(
     }
 }
 
-async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
+async fn play(operations: Vec<Operation>, disk: Option<DiskOptions>) {
     let bench = Arc::new(Bench::over(SIZE, disk).await);
     let mut running = tokio::task::JoinSet::new();
     for operation in operations {
@@ -114,9 +114,9 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
     }
     timeout(Duration::from_secs(3_600), running.join_all()).await.expect("nothing hangs");
     bench.fake.forget_answers();
-    // Whoever joins a read in its last attempt shares the fault that this was given before.
+    // A stream that joins a fetch in its last attempt shares that fetch's fault.
     bench.requests_ended().await;
-    for options in [ONCE, AGAIN] {
+    for options in [SEQUENTIAL, RANDOM] {
         timeout(Duration::from_secs(600), bench.streams_well(0..SIZE, options))
             .await
             .expect("nothing hangs");
@@ -141,7 +141,7 @@ proptest! {
         fill_megabytes in 1u64..20,
         is_whole in any::<bool>(),
     ) {
-        let disk = has_disk.then_some(Disked {
+        let disk = has_disk.then_some(DiskOptions {
             bytes_max: megabytes * MIB,
             fill_bytes_max: fill_megabytes * MIB,
             fill_whole_max: if is_whole { u64::MAX } else { 0 },

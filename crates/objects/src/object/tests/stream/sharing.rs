@@ -1,13 +1,13 @@
-//! Many at once: each byte is asked for once, and what is hot stays.
+//! Many streams at once: each byte is fetched once, and hot extents stay.
 
 use super::*;
 
-/// So many copies of all of it, each begun a little after the one before.
+/// Makes so many copies of the object, each begun a little after the one before.
 async fn copies(bench: &Bench, count: u64, apart: Duration) {
     let size = bench.bytes.len() as u64;
     let copies = (0..count).map(|index| async move {
         tokio::time::sleep(apart * u32::try_from(index).unwrap()).await;
-        bench.streams_well(0..size, ONCE).await;
+        bench.streams_well(0..size, SEQUENTIAL).await;
     });
     join_all(copies).await;
     bench.settled().await;
@@ -18,7 +18,7 @@ async fn twenty_copies_at_once_ask_for_every_byte_once() {
     let size = 60 * MIB + 1;
     for apart in [0, 7, 200] {
         for fill_whole_max in [0, 128 * MIB] {
-            let bench = Bench::new(size, Disked { fill_whole_max, ..AMPLE }).await;
+            let bench = Bench::new(size, DiskOptions { fill_whole_max, ..AMPLE }).await;
             copies(&bench, 20, Duration::from_millis(apart)).await;
             let stats = bench.remote.stats();
             assert_eq!((stats.bytes, stats.foreground_reads), (size, 0), "{apart} ms apart");
@@ -38,7 +38,7 @@ async fn copies_without_a_disk_share_what_they_can() {
         copies(&bench, 20, Duration::from_millis(apart)).await;
         assert_eq!(bench.remote.stats().bytes, size, "{apart} ms apart");
     }
-    // Those that are too far apart each have their own.
+    // Copies that are too far apart fetch their own bytes.
     let bench = Bench::diskless(size).await;
     copies(&bench, 2, Duration::from_secs(10)).await;
     assert_eq!(bench.remote.stats().bytes, 2 * size);
@@ -50,9 +50,9 @@ async fn copies_beside_a_warming_and_a_fill_share_their_parts() {
     let bench = Bench::new(size, AMPLE).await;
     let mut ignore = |_| ();
     let warming = bench.object.warm(&mut ignore);
-    let (warmed, (), ()) = tokio::join!(warming, bench.streams_well(0..size, ONCE), async {
+    let (warmed, (), ()) = tokio::join!(warming, bench.streams_well(0..size, SEQUENTIAL), async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        bench.streams_well(0..size, ONCE).await;
+        bench.streams_well(0..size, SEQUENTIAL).await;
     });
     assert_eq!(warmed.unwrap().done, size);
     assert_eq!(bench.remote.stats().bytes, size);
@@ -61,9 +61,9 @@ async fn copies_beside_a_warming_and_a_fill_share_their_parts() {
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_few_bytes_does_not_wait_for_a_copy() {
     let bench = Bench::diskless(60 * MIB).await;
-    // The copy has nothing of the budget, so its reads do not leave.
+    // The copy gets nothing of the budget, so its fetches are not sent.
     let permit = bench.object.core.cache.fills.reserve(64 * MIB).await;
-    let mut copy = bench.object.stream(0..60 * MIB, ONCE);
+    let mut copy = bench.object.stream(0..60 * MIB, SEQUENTIAL);
     assert!(tokio::time::timeout(Duration::from_secs(1), copy.next()).await.is_err());
     let began = Instant::now();
     bench.reads_well(1_000..2_000).await;
@@ -72,15 +72,16 @@ async fn who_waits_for_a_few_bytes_does_not_wait_for_a_copy() {
     take(&bench, &mut copy, 0..60 * MIB).await.unwrap();
 }
 
-/// Of 42 MiB of disk, 20 are read again and again; then a copy is made of something much larger,
-/// and of something that ghosts remember.
+/// Readers read 20 of 42 MiB of disk again and again; then a stream copies a much larger object,
+/// and one whose names are among the ghosts.
 #[tokio::test(start_paused = true)]
 async fn a_copy_does_not_drive_out_what_is_read_again_and_again() {
-    // Reads of the past protect for three rounds of the main queue: the second copy is made often
-    // enough for that not to be it.
+    // Earlier reads protect an extent for three rounds of the main queue: the second object is
+    // copied more often than that.
     for (copied, times) in [(130 * MIB, 2), (60 * MIB, 6)] {
         let bench =
-            Bench::new(copied, Disked { bytes_max: 42 * MIB, fill_whole_max: 0, ..AMPLE }).await;
+            Bench::new(copied, DiskOptions { bytes_max: 42 * MIB, fill_whole_max: 0, ..AMPLE })
+                .await;
         let hot_bytes = contents(usize::try_from(20 * MIB).unwrap());
         bench.fake.store("hot", hot_bytes.clone()).await;
         let meta = bench.remote.head("hot").await.unwrap().unwrap();
@@ -95,7 +96,7 @@ async fn a_copy_does_not_drive_out_what_is_read_again_and_again() {
         for extent in 0..other.meta().size / EXTENT_DATA_BYTES {
             let start = extent * EXTENT_DATA_BYTES;
             other.read(start..start + 10, within(Duration::from_secs(9))).await.unwrap();
-            // The fill that this caused.
+            // Waits for the fill that the read caused.
             while !other.is_local(start..start + 10) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -113,7 +114,7 @@ async fn a_copy_does_not_drive_out_what_is_read_again_and_again() {
         };
         assert_eq!(local(&hot), 20, "it is there before");
         for _ in 0..times {
-            bench.streams_well(0..copied, ONCE).await;
+            bench.streams_well(0..copied, SEQUENTIAL).await;
             bench.settled().await;
         }
         assert_eq!(
