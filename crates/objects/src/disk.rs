@@ -193,7 +193,7 @@ impl Disk {
         self.accounting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All cache files.
+    /// Returns all cache files.
     pub(crate) fn cache_files(&self) -> Vec<Arc<CacheFile>> {
         self.accounting().cache_files.values().cloned().collect()
     }

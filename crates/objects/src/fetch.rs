@@ -73,9 +73,9 @@ struct FetchState {
     interest: Weak<InterestGuard>,
     sent: Option<Instant>,
     begun: Option<Instant>,
-    /// When its answer began or bytes came, last.
+    /// Time at which its answer began or bytes came, the later one.
     moved: Option<Instant>,
-    /// When bytes came last.
+    /// Time at which bytes came last.
     last_bytes: Option<Instant>,
 }
 
@@ -93,17 +93,17 @@ struct Waiters {
     count: u64,
 }
 
-/// How far a fetch has come, for the policy in [`crate::readahead`].
+/// Progress of a fetch, for the policy in [`crate::readahead`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FetchProgress {
     /// End of the bytes that have come.
     pub(crate) position: u64,
     pub(crate) start: u64,
-    /// When its last request was sent; none before the first.
+    /// Time at which its last request was sent; none before the first.
     pub(crate) sent: Option<Instant>,
-    /// When its last answer began.
+    /// Time at which its last answer began.
     pub(crate) begun: Option<Instant>,
-    /// When its answer began or bytes came, last.
+    /// Time at which its answer began or bytes came, the later one.
     pub(crate) moved: Option<Instant>,
 }
 
@@ -181,7 +181,7 @@ impl Fetch {
         !matches!(self.lock().received, FetchBytes::Some(_))
     }
 
-    /// When bytes came last.
+    /// Time at which bytes came last.
     pub(crate) fn last_bytes(&self) -> Option<Instant> {
         self.lock().last_bytes
     }

@@ -156,13 +156,14 @@ fn extents_of(range: &Range<u64>) -> Range<u64> {
     range.start / EXTENT_DATA_BYTES..range.end.div_ceil(EXTENT_DATA_BYTES)
 }
 
-/// When the fill of a miss starts.
+/// Start time of the fill of a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FillStart {
     /// At once: the reader waits for no fetch.
     Now,
-    /// When the reader is likely to have its first bytes. By then others have asked for what they
-    /// need at the same moment, and the window starts fewer fills the more foreground reads it has.
+    /// As soon as the reader is likely to have its first bytes. By then other readers of the same
+    /// moment have sent their requests, and the window starts fewer fills the more foreground reads
+    /// it has.
     AfterFirstByte,
 }
 

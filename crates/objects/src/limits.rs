@@ -6,9 +6,10 @@ use crate::disk::{BLOCK_DATA_BYTES, EXTENT_BLOCKS, EXTENT_DATA_BYTES};
 
 /// Gap between two ranges that one read still spans, until the store's pace is known.
 pub(crate) const GAP_DEFAULT: u64 = 1 << 20;
-/// Smallest such gap: below it a second request costs more than the bytes, whatever the store.
+/// Smallest gap that counts as one: below it a second request costs more than the bytes, whatever
+/// the store.
 pub(crate) const GAP_MIN: u64 = 64 << 10;
-/// Largest such gap.
+/// Largest gap that one read spans.
 pub(crate) const GAP_MAX: u64 = 2 << 20;
 /// Bytes that a read may bring for each byte that was asked for.
 pub(crate) const WASTE_FACTOR_MAX: u64 = 4;
@@ -40,7 +41,7 @@ pub(crate) const PARTS_AT_ONCE_MIN: u64 = 4;
 pub(crate) const QUEUE_RANGES_MAX: usize = 1024;
 /// Time without new fills of an object after one of its parts failed.
 pub(crate) const FILL_PAUSE: Duration = Duration::from_secs(5);
-/// The same after the disk kept nothing of a part, whose bytes came for nothing.
+/// Time without new fills after the disk kept nothing of a part, whose bytes came for nothing.
 pub(crate) const DISK_PAUSE: Duration = Duration::from_secs(30);
 
 /// Blocks of a piece of a stream: a quarter of an extent, so that no piece is in two parts. Larger

@@ -41,7 +41,7 @@ pub struct Object {
 pub(crate) struct ObjectCore {
     pub(crate) meta: ObjectMeta,
     pub(crate) remote: Arc<Remote>,
-    /// None: the cache has no disk.
+    /// The part of the object on disk; none if the cache has no disk.
     pub(crate) disk: Option<Arc<DiskObject>>,
     pub(crate) cache: Arc<CacheContext>,
     fetches: Mutex<FetchTable>,

@@ -85,10 +85,10 @@ pub(crate) enum MissCause {
     ReadFailed,
 }
 
-/// What to do when the disk does not have the bytes after all.
+/// Action when the disk does not have the bytes after all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnMiss {
-    /// Answer [`Error::NotLocal`].
+    /// Answer the caller with [`Error::NotLocal`].
     Report,
     /// Fetch them from the store.
     Fetch(AccessHint),
@@ -119,7 +119,7 @@ impl Object {
         readings
     }
 
-    /// Starts one read.
+    /// Starts the read of one range.
     ///
     /// # Errors
     /// As [`Object::read_many`].

@@ -84,12 +84,12 @@ pub struct ObjectMeta {
     pub etag: String,
 }
 
-/// Answer of [`Remote::fetch`].
+/// Answer that [`Remote::fetch`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fetched {
     /// The object still has the ETag that the caller gave.
     NotModified,
-    /// There is no such object.
+    /// No object has this name.
     Missing,
     /// The object has another version.
     Object {
@@ -109,7 +109,7 @@ pub struct RemoteStats {
     pub foreground_reads: u64,
     /// GETs of background fills.
     pub fill_reads: u64,
-    /// Bytes received.
+    /// Bytes of bodies received.
     pub bytes: u64,
     /// Attempts that failed and were retried.
     pub retries: u64,
@@ -119,7 +119,7 @@ pub struct RemoteStats {
     pub wrong_responses: u64,
     /// Size of the window: requests that may be under way at once now.
     pub window: u64,
-    /// Requests under way.
+    /// Number of requests under way.
     pub in_flight: u64,
     /// Moving average of the time to the first byte.
     pub first_byte: Duration,

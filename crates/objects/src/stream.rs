@@ -90,7 +90,7 @@ pub struct ObjectStream {
     wait: Wait,
 }
 
-/// How long the reader has waited for the first piece.
+/// Time for which the reader has waited for the first piece.
 #[derive(Default)]
 struct Wait {
     began: Option<Instant>,
@@ -267,7 +267,7 @@ fn join(core: &ObjectCore, range: &Range<u64>) -> Option<oneshot::Receiver<Resul
     Some(answer)
 }
 
-/// When bytes came last of a fetch under way that brings all of a range.
+/// Finds the time at which bytes came last of a fetch that brings all of a range.
 fn last_bytes(core: &ObjectCore, range: &Range<u64>) -> Option<Instant> {
     let fetches = core.fetches();
     let found = [fetches.part(range), fetches.foreground(&blocks_of(range, core.meta.size))];

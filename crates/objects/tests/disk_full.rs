@@ -150,9 +150,9 @@ fn a_full_disk_is_left_alone_and_reads_go_on() {
 }
 
 #[test]
-fn a_disk_full_of_other_files_leaves_a_cache_that_keeps_nothing() {
+fn a_disk_full_of_other_files_leaves_a_cache_without_extents() {
     if child::role().is_none() {
-        return play("a_disk_full_of_other_files_leaves_a_cache_that_keeps_nothing");
+        return play("a_disk_full_of_other_files_leaves_a_cache_without_extents");
     }
     runtime().block_on(async {
         let is_limited = child::given("PLACE") == "limit";

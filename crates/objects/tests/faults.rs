@@ -293,7 +293,7 @@ async fn a_store_that_is_gone_leaves_what_is_local_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_cannot_wait_is_told_and_who_can_gets_the_same_read() {
+async fn a_short_deadline_is_exceeded_and_a_longer_one_gets_the_same_fetch() {
     let (store, _directory, cache, object, contents) = one_object(10).await;
     store.rule(Fault::Status(500), 1.0);
     let hasty = ReadOptions { deadline: now() + Duration::from_millis(20), local_only: false };
@@ -341,7 +341,7 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_range_make_one_get() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_survives_who_asked_first() {
+async fn a_fetch_survives_its_first_waiter() {
     let store = Store::start(12);
     let contents = contents(12, SIZE);
     store.put("object", &contents);

@@ -202,7 +202,7 @@ impl Filled {
         Self { store, directory, objects }
     }
 
-    /// Copies the directory.
+    /// Copies the directory with its files.
     fn copy(&self) -> TempDir {
         let copy = TempDir::new().unwrap();
         for path in files(self.directory.path()) {
@@ -396,8 +396,8 @@ fn a_directory_full_of_rubbish_is_an_empty_cache() {
 }
 
 #[test]
-fn a_second_process_is_kept_out_and_the_next_one_let_in() {
-    const TEST: &str = "a_second_process_is_kept_out_and_the_next_one_let_in";
+fn a_second_process_is_refused_and_the_next_one_let_in() {
+    const TEST: &str = "a_second_process_is_refused_and_the_next_one_let_in";
     if child::role().is_some() {
         return runtime().block_on(fill_and_wait());
     }

@@ -34,7 +34,7 @@ pub struct CacheStats {
     pub bytes_max: u64,
     /// Objects with something on disk.
     pub objects: u64,
-    /// Extents on disk.
+    /// Number of extents on disk.
     pub extents: u64,
     /// Reads answered from disk.
     pub hits: u64,

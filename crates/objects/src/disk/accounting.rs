@@ -181,7 +181,7 @@ impl Accounting {
         self.ceiling < self.bytes
     }
 
-    /// Releases bytes.
+    /// Releases bytes that were reserved.
     pub(crate) fn release_bytes(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "{bytes} of {}", self.bytes);
         self.bytes = self.bytes.saturating_sub(bytes);

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_closed_opens() {
+    fn a_sealed_block_opens() {
         let seal = Seal::new(7);
         let data: Vec<u8> = (0..BLOCK_DATA_BYTES * 2 + 10).map(|i| (i % 251) as u8).collect();
         let blocks = block(seal, 5, &data);

@@ -21,7 +21,6 @@ pub(crate) enum Fault {
     Full,
     /// A write takes half of its bytes, and all later ones fail.
     FullInside,
-    /// Every operation fails.
     Degraded,
     /// Reads of files fail.
     ReadsFail,
@@ -33,7 +32,6 @@ pub(crate) enum Fault {
     Short,
     /// Punching holes is not supported.
     NoHoles,
-    /// Punching holes fails.
     PunchFails,
     /// Names cannot be removed.
     RemoveFails,
@@ -90,7 +88,7 @@ impl Faulty {
         *self.0.fault.lock().unwrap() = Some(fault);
     }
 
-    /// Ends the fault.
+    /// Ends the current fault.
     pub(crate) fn heal(&self) {
         *self.0.fault.lock().unwrap() = None;
     }

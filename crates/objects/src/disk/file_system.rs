@@ -14,7 +14,7 @@ use rustix::fs::FlockOperation;
 /// Mode in which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// Opens for reads.
+    /// Opens the file for reads.
     Read,
     /// Opens for reads and writes.
     Write,
@@ -37,7 +37,7 @@ pub(crate) struct FileStatus {
 
 /// Operations of a file system.
 pub(crate) trait FileSystem: fmt::Debug + Send + Sync {
-    /// Opens a file.
+    /// Opens a file in a mode.
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn OpenFile>>;
     /// Removes a file's name.
     fn remove(&self, path: &Path) -> io::Result<()>;

@@ -76,7 +76,7 @@ impl Ghosts {
         }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that the table takes.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.table.capacity() * size_of::<Ghost>()

@@ -19,7 +19,7 @@ use crate::disk::limits::READ_FAILURES_MAX;
 pub(crate) enum Bypass {
     /// Writes only; the cache still reads what is there.
     Writes,
-    /// Reads and writes.
+    /// Both reads and writes.
     All,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Starts healthy.
+    /// Makes a healthy disk's record.
     pub(crate) fn new(directory: PathBuf) -> Self {
         Self {
             directory,

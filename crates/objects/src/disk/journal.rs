@@ -27,7 +27,7 @@ mod decode;
 
 pub(crate) use decode::{Record, Records};
 
-/// Begins every record.
+/// Marker with which every record begins.
 const MARKER: [u8; 4] = [0xff, 0xfe, b'J', 1];
 /// Bytes of marker, kind and length.
 const HEADER_BYTES: usize = MARKER.len() + 3;
@@ -47,11 +47,8 @@ pub(crate) struct FileRecord<'a> {
     pub(crate) generation: u64,
     /// Bytes of the object.
     pub(crate) size: u64,
-    /// The object's store.
     pub(crate) store: &'a str,
-    /// The object's name.
     pub(crate) name: &'a str,
-    /// The object's version.
     pub(crate) etag: &'a str,
 }
 

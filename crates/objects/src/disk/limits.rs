@@ -24,8 +24,8 @@ pub const SIDECAR_SHARE: u64 = 2;
 /// Bytes of the file system's bookkeeping for a file (inode, directory entry, a block of its extent
 /// tree), counted against the limit.
 pub const FILE_OVERHEAD_BYTES: u64 = 8 << 10;
-/// The same for each extent of the cache: ext4 takes 12 bytes for each run of blocks, and an extent
-/// may be torn into a few runs.
+/// Bytes of the same for each extent: ext4 takes 12 bytes for each run of blocks, and an extent may
+/// be torn into a few runs.
 pub const EXTENT_OVERHEAD_BYTES: u64 = 128;
 
 /// Blocks of the read buffer that each thread keeps: 64 KiB stay in the processor's cache and need
@@ -63,7 +63,7 @@ pub const PENDING_CHANGES_MAX: usize = 16 << 10;
 pub const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 /// Bytes by which a journal may grow beyond twice its last rewritten length before it is rewritten.
 pub const JOURNAL_SLACK_BYTES_MAX: u64 = 4 << 20;
-/// The same for a small cache.
+/// Smallest such slack, for a small cache.
 pub const JOURNAL_SLACK_BYTES_MIN: u64 = 64 << 10;
 /// Runs of extents in one record of the journal: as many as a flipped bit can lose.
 pub const RUNS_PER_RECORD_MAX: usize = 512;

@@ -38,7 +38,7 @@ impl Notifier {
         }
     }
 
-    /// Ends the task.
+    /// Ends the maintenance task.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Release);
         self.woken.notify_one();

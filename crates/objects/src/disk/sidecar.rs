@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_packed_is_unpacked() {
+    fn a_packed_sidecar_is_unpacked() {
         for bytes in [&b""[..], b"x", &[7; 10_000]] {
             assert_eq!(unpack("n", pack("n", bytes)).unwrap(), bytes);
         }

@@ -129,7 +129,7 @@ pub(super) fn read(file: &DiskObject, meta: &ObjectMeta, range: Range<u64>) -> b
 }
 
 #[test]
-fn what_was_written_is_read_at_every_position() {
+fn written_bytes_are_read_at_every_position() {
     let scene = Scene::new(16);
     let disk = scene.open();
     let meta = object("a", size(2, 5000));
@@ -206,7 +206,7 @@ fn objects_differ_by_store_name_version_and_size() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused() {
+fn objects_that_the_disk_cannot_hold_are_refused() {
     let scene = Scene::new(16);
     let disk = scene.open();
     let huge = object("huge", crate::disk::limits::OBJECT_BYTES_MAX + 1);
@@ -222,7 +222,7 @@ fn what_cannot_be_kept_is_refused() {
 }
 
 #[test]
-fn what_is_removed_is_not_there_and_its_space_is_free() {
+fn a_removed_extent_is_not_there_and_its_space_is_free() {
     let scene = Scene::new(16);
     let disk = scene.open();
     let meta = object("a", size(4, 0));
@@ -244,7 +244,7 @@ fn what_is_removed_is_not_there_and_its_space_is_free() {
 }
 
 #[test]
-fn dropped_objects_are_gone_and_bytes_freed_are_told() {
+fn dropped_objects_are_gone_and_their_bytes_are_reported() {
     let scene = Scene::new(32);
     let disk = scene.open();
     let (a, b) = (object("a", size(2, 0)), object("b", size(1, 0)));
@@ -308,7 +308,7 @@ fn verify_reads_every_block_and_removes_what_is_corrupt() {
 }
 
 #[test]
-fn what_is_kept_by_name_is_there_whole_or_not_at_all() {
+fn a_sidecar_is_there_whole_or_not_at_all() {
     let scene = Scene::new(16);
     let disk = scene.open();
     assert_eq!(disk.read_sidecar("index"), None);
@@ -336,7 +336,7 @@ fn what_is_kept_by_name_is_there_whole_or_not_at_all() {
 }
 
 #[test]
-fn things_kept_drive_out_extents_but_never_pass_the_limit() {
+fn sidecars_evict_extents_but_never_exceed_the_limit() {
     let scene = Scene::new(8);
     let disk = scene.open();
     let meta = object("a", size(20, 0));

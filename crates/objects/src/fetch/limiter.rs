@@ -21,7 +21,7 @@ use crate::{
 /// Fetches ahead of one stream, or parts of the fills of one cache, in the order of sending.
 #[derive(Debug, Default)]
 pub(crate) struct ReadaheadLimiter {
-    /// What is under way should be due within this time.
+    /// Time within which the fetches under way should be due.
     time: Duration,
     fetches: Vec<Weak<Fetch>>,
 }

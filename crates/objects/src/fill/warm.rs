@@ -20,11 +20,11 @@ pub(crate) struct Warming<'a> {
 
 /// State of the next extents.
 enum Next {
-    /// So many are on disk.
+    /// Number of the next extents that are on disk.
     Present(u64),
-    /// A part brings the next one; the channel closes when it has ended.
+    /// A part that brings the next one; the channel closes when it has ended.
     UnderWay(watch::Receiver<()>),
-    /// These are missing and not under way.
+    /// Run of extents that are missing and not under way.
     Missing(Range<u64>),
 }
 

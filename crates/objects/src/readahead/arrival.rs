@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streams_own_rate_counts_once_it_is_known() {
+    fn the_own_rate_of_a_fetch_counts_once_it_is_known() {
         let begin = Instant::now();
         let now = begin + Duration::from_millis(100);
         let moving = |position| FetchProgress {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_brings_little_for_long_tells_its_rate_too() {
+    fn a_fetch_that_brings_little_for_long_has_its_own_rate_too() {
         let begin = Instant::now();
         let (soon, late) = (begin + OWN_RATE_TIME_MIN / 2, begin + OWN_RATE_TIME_MIN);
         let moving = |now| FetchProgress {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_behind_on_a_slow_link_is_asked_for_anew() {
+    fn bytes_far_ahead_on_a_slow_link_are_fetched_anew() {
         let begin = Instant::now();
         let at = |milliseconds| begin + Duration::from_millis(milliseconds);
         let moving = |position| FetchProgress {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_stopped_is_not_waited_for() {
+    fn a_stalled_fetch_is_not_joined() {
         let begin = Instant::now();
         let stopped = FetchProgress {
             position: 5_000_000,

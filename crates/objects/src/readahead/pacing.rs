@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_has_shown_counts_until_a_fetch_tells_its_own_rate() {
+    fn the_rate_of_the_store_counts_until_a_fetch_has_its_own() {
         let now = Instant::now() + Duration::from_secs(60);
         let fresh = FetchProgress { position: 0, start: 0, sent: None, begun: None, moved: None };
         assert!(!may_send(&[(PART, fresh)], None, TIME, now), "nothing is known");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_to_a_stop_holds_nobody_up() {
+    fn a_stalled_fetch_holds_up_no_other() {
         let now = Instant::now() + Duration::from_secs(60);
         let (end, stopped) = progress(now, 50_000);
         assert!(may_send(&[(end, stopped)], None, TIME, now + TIME * 2));

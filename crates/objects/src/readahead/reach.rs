@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// How far ahead of a stream fetches start, in extents.
+/// Distance ahead of a stream at which fetches start, in extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
     /// Extents of one fetch.
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_before_what_is_taken() {
+    fn a_run_ends_before_a_taken_extent() {
         assert_eq!(run_end(3, 100, 8, |_| false), 8);
         assert_eq!(run_end(8, 100, 8, |_| false), 16);
         assert_eq!(run_end(8, 11, 8, |_| false), 11);

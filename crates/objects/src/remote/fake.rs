@@ -27,7 +27,6 @@ use super::{Remote, RemoteOptions, http};
 /// Answer that one request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The right answer.
     Good,
     /// An error with this status.
     Status(u16),
@@ -49,7 +48,6 @@ pub(crate) enum Answer {
     Stall(usize),
     /// The body has so many bytes too many, in one piece with the rest.
     Long(usize),
-    /// The client panics.
     Panic,
 }
 

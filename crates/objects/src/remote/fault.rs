@@ -19,7 +19,7 @@ pub(super) struct Fault {
 pub(super) enum FaultKind {
     /// The object still has the ETag that the caller knows; an answer, in fact.
     NotModified,
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
     /// The object has another ETag by now.
     Replaced,

@@ -21,9 +21,9 @@ use super::limits::{WINDOW_FILL_PER_READ, WINDOW_FILL_SHARE, WINDOW_MIN, WINDOW_
 /// Urgency of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Somebody waits for the answer.
+    /// A request for whose answer somebody waits.
     Foreground,
-    /// Nobody waits: a fill, or a read ahead of a stream.
+    /// A fill, or a read ahead of a stream.
     Fill,
 }
 
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gave_up_waiting_takes_no_slot() {
+    async fn a_waiter_that_gave_up_takes_no_slot() {
         let window = Window::new(1);
         let held = take(&window, Urgency::Foreground).unwrap();
         for _ in 0..3 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_wait_come_through() {
+    async fn all_waiters_get_a_slot() {
         let window = Window::new(3);
         let work = (0..200).map(|index| {
             let window = Arc::clone(&window);

@@ -4,7 +4,7 @@ use super::{
     ABSENT, CHECKSUM_BYTES, FILE, FileRecord, GONE, HEADER_BYTES, MARKER, PRESENT, Presence, Run,
 };
 
-/// One whole record.
+/// One whole record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     /// A file was made.
@@ -15,7 +15,7 @@ pub(crate) enum Record<'a> {
         id: u32,
         /// Whether they came or went.
         presence: Presence,
-        /// Runs of extents.
+        /// Runs of extents that the record lists.
         runs: RunsRead<'a>,
     },
     /// A file was removed.

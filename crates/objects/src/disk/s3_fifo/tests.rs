@@ -77,7 +77,7 @@ impl Cache {
 }
 
 #[test]
-fn one_hit_wonders_do_not_drive_out_what_is_read_again_and_again() {
+fn one_hit_wonders_do_not_evict_extents_that_are_read_again_and_again() {
     let mut cache = Cache::new(1000);
     let hot = 0..500;
     cache.read_all(hot.clone());
@@ -91,7 +91,7 @@ fn one_hit_wonders_do_not_drive_out_what_is_read_again_and_again() {
 }
 
 #[test]
-fn what_comes_back_soon_after_its_eviction_goes_to_the_main_queue() {
+fn an_extent_that_comes_back_soon_after_its_eviction_goes_to_the_main_queue() {
     let mut cache = Cache::new(100);
     cache.read_all(0..100);
     cache.read(100);
@@ -103,7 +103,7 @@ fn what_comes_back_soon_after_its_eviction_goes_to_the_main_queue() {
 
 /// A copy of less than the ghosts remember, made twice, had all of it go into the main queue once.
 #[test]
-fn copies_do_not_drive_out_what_is_read_however_often_they_are_made() {
+fn repeated_copies_do_not_evict_extents_that_are_read() {
     for copied in [1000..1150, 1000..3000] {
         let mut cache = Cache::new(100);
         cache.read_all(0..80);
@@ -122,7 +122,7 @@ fn copies_do_not_drive_out_what_is_read_however_often_they_are_made() {
 }
 
 #[test]
-fn what_was_copied_is_new_to_those_who_read_it() {
+fn a_copied_extent_is_new_to_its_first_readers() {
     let mut cache = Cache::new(100);
     (0..200).for_each(|extent| cache.copy(extent));
     cache.read(50);
@@ -163,7 +163,7 @@ fn extents_that_went_otherwise_leave_no_second_entry() {
 }
 
 #[test]
-fn with_nothing_there_nothing_has_to_go() {
+fn an_empty_cache_has_no_victim() {
     let mut cache = Cache::new(10);
     assert_eq!(cache.queues.pop(&cache.extents), None);
     cache.insert(1, Entrance::New);

@@ -205,7 +205,7 @@ fn a_file_that_cannot_be_removed_still_counts_until_it_can() {
     assert!(scene.data_files().is_empty());
 }
 
-/// Whatever fails at the start, there is a cache, which uses the disk when that works.
+/// A fault at the start leaves a cache that uses the disk when it works.
 #[test]
 fn a_disk_that_fails_at_the_start_is_tried_again() {
     let (scene, disk, meta, _) = filled();

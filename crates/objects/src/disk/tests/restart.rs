@@ -229,7 +229,7 @@ fn blocks_of_an_earlier_life_are_not_taken_for_those_of_this_one() {
 }
 
 #[test]
-fn a_smaller_limit_after_a_restart_is_kept() {
+fn a_smaller_limit_after_a_restart_holds() {
     let mut scene = Scene::new(32);
     let disk = scene.open();
     write_all(&disk);
@@ -325,7 +325,7 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
 /// Sidecars are not evicted. With a limit lowered below them the disk once stayed above it for
 /// ever, and nothing could be written.
 #[test]
-fn a_lowered_limit_holds_for_things_kept_too() {
+fn a_lowered_limit_holds_for_sidecars_too() {
     let mut scene = Scene::new(64);
     let disk = scene.open();
     write_all(&disk);

@@ -17,7 +17,7 @@ async fn many_callers_of_one_cold_range_cause_one_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_of_overlapping_ranges_share_what_covers_them() {
+async fn callers_of_overlapping_ranges_share_the_fetch_that_covers_them() {
     let bench = Bench::diskless(MIB).await;
     let whole = bench.read(0..500_000);
     let inner: Vec<_> = (0..100u64)
@@ -31,7 +31,7 @@ async fn callers_of_overlapping_ranges_share_what_covers_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_survives_who_asked_first_and_lands_for_who_asks_later() {
+async fn a_fetch_survives_its_first_waiter_and_answers_later_ones() {
     let bench = Bench::diskless(MIB).await;
     let first = bench.read(0..4_000);
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -52,7 +52,7 @@ async fn a_read_survives_who_asked_first_and_lands_for_who_asks_later() {
 /// A store hung and all callers left. When it recovered it was asked for all of their reads before
 /// any new one.
 #[tokio::test(start_paused = true)]
-async fn what_nobody_waits_for_any_more_is_not_asked_for() {
+async fn a_fetch_without_waiters_is_not_sent() {
     let bench = Bench::diskless(8 * MIB).await;
     bench.fake.answer_always(Answer::Silence);
     let soon = || within(Duration::from_millis(500));
@@ -109,7 +109,7 @@ const BLOCK: usize = crate::disk::BLOCK_DATA_BYTES;
 /// Over a slow link the end of a fetch under way was a minute away, and readers that joined it gave
 /// up before.
 #[tokio::test(start_paused = true)]
-async fn who_wants_the_end_of_a_slow_read_does_not_wait_for_all_of_it() {
+async fn a_read_of_the_end_of_a_slow_fetch_does_not_wait_for_all_of_it() {
     let bench = Bench::diskless(8 * MIB).await;
     bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
     bench.fake.link(100_000);
@@ -139,7 +139,7 @@ async fn each_waiter_has_a_deadline_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_to_all_who_wait_and_the_next_starts_anew() {
+async fn a_failure_reaches_all_waiters_and_the_next_read_starts_anew() {
     let bench = Bench::diskless(MIB).await;
     bench.fake.answer_always(Answer::Status(500));
     let readings: Vec<_> = (0..20).map(|_| bench.read(0..100)).collect();
@@ -228,7 +228,7 @@ pub(super) fn wait_for<F: Future + Unpin>(mut future: F) -> F::Output {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_received_is_forgotten_when_newer_bytes_need_the_room() {
+async fn received_bytes_are_forgotten_when_newer_ones_need_the_room() {
     let bench = Bench::diskless(48 * MIB).await;
     for index in 0..48 {
         bench.reads_well(index * MIB..index * MIB + MIB).await;
@@ -242,7 +242,7 @@ async fn what_received_is_forgotten_when_newer_bytes_need_the_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubt_about_bytes_makes_the_next_reader_ask_the_store() {
+async fn invalidated_bytes_make_the_next_reader_ask_the_store() {
     let bench = Bench::diskless(MIB).await;
     bench.reads_well(0..100).await;
     bench.object.invalidate(50..60);

@@ -110,7 +110,7 @@ async fn a_budget_below_one_extent_still_fills() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warming_brings_everything_once_and_tells_how_far_it_is() {
+async fn warming_fetches_everything_once_and_reports_its_progress() {
     let size = 20 * MIB + 5;
     let bench = Bench::new(size, DiskOptions { fill_whole_max: 0, ..AMPLE }).await;
     // One extent is on disk, another under way.
@@ -140,7 +140,7 @@ async fn warmings_at_once_share_their_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warming_tells_what_the_store_said() {
+async fn warming_returns_the_error_of_the_store() {
     let bench = Bench::new(3 * MIB, AMPLE).await;
     bench.fake.answer_always(Answer::Status(403));
     assert!(matches!(bench.object.warm(&mut |_| ()).await, Err(Error::Denied(_))));
@@ -201,7 +201,7 @@ async fn the_last_handles_end_ends_the_fill() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_in_doubt_that_are_on_their_way_are_not_written() {
+async fn invalidated_bytes_under_way_are_not_written() {
     let bench = Bench::new(3 * MIB, AMPLE).await;
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
     tokio::time::sleep(Duration::from_millis(35)).await;
@@ -238,7 +238,7 @@ async fn memory_of_received_bytes_is_given_back_when_their_extent_is_on_disk() {
 /// 64 cold reads started a fill of a megabyte each, which took processor, disk and link from the
 /// reads.
 #[tokio::test(start_paused = true)]
-async fn cold_reads_of_many_come_before_the_fills_they_start() {
+async fn cold_reads_of_many_callers_come_before_the_fills_they_start() {
     let bench = Bench::new(64 * MIB, DiskOptions { fill_whole_max: 0, ..AMPLE }).await;
     let ranges = || {
         (0..60).map(|extent| extent * EXTENT_DATA_BYTES + 5_000..extent * EXTENT_DATA_BYTES + 9_000)
@@ -308,7 +308,7 @@ async fn reads_do_not_wait_for_a_fill_that_a_slow_link_holds_up() {
 /// Fetches whose readers had left went on to their end, and slowed those of readers that were
 /// there.
 #[tokio::test(start_paused = true)]
-async fn a_read_that_nobody_waits_for_any_more_leaves_the_line() {
+async fn a_fetch_without_waiters_frees_the_link() {
     let bench = Bench::diskless(4 * MIB).await;
     bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
     bench.fake.link(100_000);
@@ -323,7 +323,7 @@ async fn a_read_that_nobody_waits_for_any_more_leaves_the_line() {
 
 /// A caller that asks where chunks are gives up its reads; the downloads that follow find them.
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_soon_finds_the_read_under_way() {
+async fn a_reader_that_comes_back_soon_finds_the_fetch_under_way() {
     let bench = Bench::diskless(4 * MIB).await;
     bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
     bench.fake.link(100_000);

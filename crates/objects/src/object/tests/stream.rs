@@ -188,7 +188,7 @@ async fn a_stream_that_is_dropped_leaves_nothing_held_and_asks_for_nothing_more(
 }
 
 #[tokio::test(start_paused = true)]
-async fn parts_of_a_stream_that_is_dropped_before_their_turn_do_not_leave() {
+async fn parts_of_a_stream_that_is_dropped_before_their_turn_are_not_sent() {
     // A part of the other object holds the whole budget, and hangs.
     let bench =
         Bench::new(8 * MIB, DiskOptions { fill_bytes_max: 4 * EXTENT_DATA_BYTES, ..AMPLE }).await;

@@ -75,7 +75,7 @@ async fn a_pause_of_fills_does_not_stop_a_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_says_at_last_ends_the_stream() {
+async fn the_last_error_of_the_store_ends_the_stream() {
     for hint in [RANDOM, SEQUENTIAL] {
         for disk in disks() {
             let bench = Bench::over(SIZE, disk).await;
@@ -174,7 +174,7 @@ async fn a_directory_that_vanishes_under_a_copy_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_between_its_coming_and_its_reading_is_read_from_the_store() {
+async fn an_extent_evicted_before_the_stream_reads_it_comes_from_the_store() {
     let bench = Bench::new(SIZE, AMPLE).await;
     let mut stream = bench.object.stream(0..SIZE, SEQUENTIAL);
     let mut next = 0;
@@ -187,7 +187,7 @@ async fn what_goes_between_its_coming_and_its_reading_is_read_from_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubt_about_bytes_makes_a_stream_that_comes_later_ask_the_store() {
+async fn invalidated_bytes_make_a_later_stream_ask_the_store() {
     for (disk, hint) in
         [(None, RANDOM), (None, SEQUENTIAL), (Some(AMPLE), RANDOM), (Some(AMPLE), SEQUENTIAL)]
     {

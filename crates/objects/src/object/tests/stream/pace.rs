@@ -41,7 +41,7 @@ async fn copies_of_as_many(bench: &Bench, count: usize) -> Duration {
 /// Four parts of each of three files were under way at once over a link of 200 KB/s: the awaited
 /// piece exceeded its timeout, was fetched again, and then the copy was cut off.
 #[tokio::test(start_paused = true)]
-async fn copies_over_a_slow_link_come_through_at_its_pace_and_ask_for_every_byte_once() {
+async fn copies_over_a_slow_link_run_at_its_pace_and_fetch_every_byte_once() {
     for disk in [None, Some(AMPLE)] {
         for (count, bytes_per_second) in
             [(1, 50_000), (1, 200_000), (3, 50_000), (3, 200_000), (3, 400_000)]
@@ -73,7 +73,7 @@ async fn copies_over_a_slow_link_come_through_at_its_pace_and_ask_for_every_byte
 
 /// All four parts of each copy are under way when the link gets slow.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_gets_thin_under_copies_makes_them_slow_and_nothing_else() {
+async fn a_link_that_gets_slow_under_copies_makes_them_slow_and_nothing_else() {
     let bench = Bench::new(SIZE, AMPLE).await;
     bench.slow_link(12_000_000);
     let thin = async {
@@ -85,7 +85,7 @@ async fn a_line_that_gets_thin_under_copies_makes_them_slow_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timeout_with_a_slow_link_ends_when_it_falls_silent() {
+async fn a_slow_link_that_falls_silent_exceeds_the_timeout() {
     for hint in [AccessHint::Random, AccessHint::Sequential] {
         for disk in [None, Some(AMPLE)] {
             let bench = Bench::over(SIZE, disk).await;

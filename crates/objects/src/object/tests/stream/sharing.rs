@@ -59,7 +59,7 @@ async fn copies_beside_a_warming_and_a_fill_share_their_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_few_bytes_does_not_wait_for_a_copy() {
+async fn a_small_read_does_not_wait_for_a_copy() {
     let bench = Bench::diskless(60 * MIB).await;
     // The copy gets nothing of the budget, so its fetches are not sent.
     let permit = bench.object.core.cache.fills.reserve(64 * MIB).await;
@@ -75,7 +75,7 @@ async fn who_waits_for_a_few_bytes_does_not_wait_for_a_copy() {
 /// Readers read 20 of 42 MiB of disk again and again; then a stream copies a much larger object,
 /// and one whose names are among the ghosts.
 #[tokio::test(start_paused = true)]
-async fn a_copy_does_not_drive_out_what_is_read_again_and_again() {
+async fn a_copy_does_not_evict_extents_that_are_read_again_and_again() {
     // Earlier reads protect an extent for three rounds of the main queue: the second object is
     // copied more often than that.
     for (copied, times) in [(130 * MIB, 2), (60 * MIB, 6)] {
