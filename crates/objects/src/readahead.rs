@@ -1,7 +1,7 @@
 //! The policy of reading ahead and of sharing reads, as pure functions: no IO, no lock, no clock.
 //! Time, the store's pace and the progress of fetches are arguments.
 //!
-//! * [`coalesce`]: which missing ranges share one read, and how much is read beside them.
+//! * [`coalesce()`]: which missing ranges share one read, and how much is read beside them.
 //! * [`is_sooner`], [`is_near`]: whether a reader joins a fetch under way or starts its own.
 //! * [`may_send`]: whether the next fetch ahead of a stream, or the next part of a fill, is sent.
 //! * [`Reach`], [`run_end`]: how far ahead of a stream fetches start, and where each ends.
