@@ -35,7 +35,7 @@ impl From<busload_objects::Error> for Error {
                 Self::Unreachable(text)
             }
             Objects::Settings(text) | Objects::Locked(text) => Self::Refused(text),
-            Objects::TooLate(text) => Self::TooLate(text),
+            Objects::DeadlineExceeded(text) => Self::TooLate(text),
             Objects::NotLocal => Self::NotLocal,
         }
     }

@@ -1,6 +1,6 @@
-//! The directory with what is on local disk, and the objects that are in use.
+//! A cache: its directory on local disk and the objects in use.
 
-mod kept;
+mod context;
 mod options;
 mod registry;
 
@@ -9,37 +9,37 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
+pub(crate) use self::context::CacheContext;
 pub use self::options::{CacheOptions, CacheStats, CachedObject, Progress};
 use self::registry::Registry;
 use crate::{
     Error, Object, ObjectMeta, Remote,
-    disk::{self, Access, Body, Disk},
-    object::Fills,
+    disk::{self, CacheFile, Disk, DiskAccess},
 };
 
-/// The directory with what is on local disk, and the objects that are in use.
+/// Directory of cached objects on local disk, and the objects in use.
 #[derive(Debug)]
 pub struct Cache {
     disk: Option<Arc<Disk>>,
     runtime: Handle,
     objects: Registry,
-    /// What the reads of all objects share.
-    fills: Arc<Fills>,
+    context: Arc<CacheContext>,
 }
 
 impl Cache {
-    /// Opens or makes the directory. Only another process in it, or settings that make no sense,
-    /// are errors: whatever else is wrong with the disk leaves a cache that keeps nothing, says so
-    /// once, and tries again now and then.
+    /// Opens or makes the directory. Whatever is wrong with the disk leaves a cache that keeps
+    /// nothing, logs that once, and tries the disk again now and then.
+    ///
+    /// # Errors
+    /// [`Error::Locked`]: another process uses the directory; [`Error::Settings`].
     pub fn open(options: CacheOptions) -> Result<Arc<Self>, Error> {
         let disk = Disk::open(&options)?;
-        // An object larger than the disk would be brought there only to drive itself out again.
+        // An object larger than the disk would evict itself while it is filled.
         let whole_max = options.fill_whole_max.min(disk.data_bytes_max());
         Ok(Self::new(Some(disk), options.fill_bytes_max, whole_max, options.runtime))
     }
 
-    /// Whether a cache could be opened in this directory, which need not exist, as far as other
-    /// processes are concerned. Changes nothing.
+    /// Checks that no other process uses this directory, which need not exist. Changes nothing.
     ///
     /// # Errors
     /// [`Error::Locked`]: another process uses it.
@@ -47,7 +47,7 @@ impl Cache {
         disk::check_unused(directory)
     }
 
-    /// Without a disk: everything comes from the store.
+    /// Makes a cache without a disk: everything comes from the store.
     pub fn none(fill_bytes_max: u64, runtime: Handle) -> Arc<Self> {
         Self::new(None, fill_bytes_max, 0, runtime)
     }
@@ -58,56 +58,56 @@ impl Cache {
         fill_whole_max: u64,
         runtime: Handle,
     ) -> Arc<Self> {
-        let fills = Fills::new(fill_bytes_max, fill_whole_max, runtime.clone());
-        Arc::new(Self { disk, runtime, objects: Registry::default(), fills })
+        let context = CacheContext::new(fill_bytes_max, fill_whole_max, runtime.clone());
+        Arc::new(Self { disk, runtime, objects: Registry::default(), context })
     }
 
-    /// One object of a store. The same object gives the same handle while anybody has it.
+    /// Returns the handle of an object, the same one for as long as anybody has it.
     pub fn object(self: &Arc<Self>, remote: &Arc<Remote>, meta: &ObjectMeta) -> Arc<Object> {
         self.objects.get_or_insert(remote.url(), meta, || {
-            let file = self.disk.as_ref().map(|disk| disk.file(remote.url(), meta));
-            Arc::new(Object::new(&self.fills, remote, meta, file))
+            let disk = self.disk.as_ref().map(|disk| disk.object(remote.url(), meta));
+            Arc::new(Object::new(&self.context, remote, meta, disk))
         })
     }
 
-    /// Keeps small bytes under a name (letters, digits, `-`, `.`), checksummed; not evicted, but
-    /// counted. Blocks for a file's write. A disk that cannot take it is no error: it is not there
-    /// later.
-    pub fn keep(&self, name: &str, bytes: &[u8]) {
-        if let Some(disk) = self.disk.as_ref().filter(|_| kept::is_name(name)) {
-            disk.keep(name, bytes);
-        }
-    }
-
-    /// What was kept, if it is there and whole. Blocks for a file's read.
-    pub fn kept(&self, name: &str) -> Option<Bytes> {
-        self.disk.as_ref().filter(|_| kept::is_name(name))?.kept(name)
-    }
-
-    /// Forgets what was kept, but for these names.
-    pub fn keep_only(&self, is_wanted: &dyn Fn(&str) -> bool) {
+    /// Writes a sidecar: small bytes under a name (letters, digits, `-`, `.`), checksummed, never
+    /// evicted, counted against the limit. Blocks for a file's write. If the disk cannot take it,
+    /// it is not there later; that is no error.
+    pub fn write_sidecar(&self, name: &str, bytes: &[u8]) {
         if let Some(disk) = &self.disk {
-            disk.keep_only(is_wanted);
+            disk.write_sidecar(name, bytes);
         }
     }
 
-    /// Everything of which something is on disk.
+    /// Reads a sidecar, if it is there and whole. Blocks for a file's read.
+    pub fn read_sidecar(&self, name: &str) -> Option<Bytes> {
+        self.disk.as_ref()?.read_sidecar(name)
+    }
+
+    /// Removes all sidecars but those of these names.
+    pub fn retain_sidecars(&self, is_wanted: &dyn Fn(&str) -> bool) {
+        if let Some(disk) = &self.disk {
+            disk.retain_sidecars(is_wanted);
+        }
+    }
+
+    /// Lists the objects of which something is on disk.
     pub fn list(&self) -> Vec<CachedObject> {
         self.disk.as_ref().map(|disk| disk.list()).unwrap_or_default()
     }
 
-    /// Removes an object, or all of a name's versions: what is read afterwards comes from the
-    /// store. Returns bytes freed.
+    /// Removes all versions of an object from disk: later reads come from the store. Returns the
+    /// bytes freed.
     pub async fn drop_object(&self, name: &str) -> u64 {
         self.objects.in_use(|meta| meta.name == name).iter().for_each(|object| object.forget());
         let name = name.to_owned();
         self.on_disk(move |disk| disk.drop_files(|meta| meta.name == name)).await.unwrap_or(0)
     }
 
-    /// Removes everything. Returns bytes freed.
+    /// Removes everything from disk. Returns the bytes freed.
     pub async fn drop_all(&self) -> u64 {
         self.objects.in_use(|_| true).iter().for_each(|object| object.forget());
-        self.on_disk(|disk| disk.drop_files(|_| true) + disk.keep_only(&|_| false))
+        self.on_disk(|disk| disk.drop_files(|_| true) + disk.retain_sidecars(&|_| false))
             .await
             .unwrap_or(0)
     }
@@ -116,12 +116,12 @@ impl Cache {
     pub async fn verify(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Progress {
         let mut progress = Progress::default();
         let Some(disk) = &self.disk else { return progress };
-        let bodies = disk.bodies();
-        progress.total = bodies.iter().map(|body| body.present_data_bytes()).sum();
+        let cache_files = disk.cache_files();
+        progress.total = cache_files.iter().map(|cache_file| cache_file.present_data_bytes()).sum();
         report(progress);
-        for body in bodies {
-            for extent in 0..body.extents.count() {
-                if self.verify_extent(&body, extent, &mut progress).await {
+        for cache_file in cache_files {
+            for extent in 0..cache_file.extents.count() {
+                if self.verify_extent(&cache_file, extent, &mut progress).await {
                     report(progress);
                 }
             }
@@ -129,58 +129,64 @@ impl Cache {
         progress
     }
 
-    /// Whether it was there.
-    async fn verify_extent(&self, body: &Arc<Body>, extent: u32, progress: &mut Progress) -> bool {
-        if !body.extents.is_present(extent) {
+    /// Checks one extent. Returns whether it was there.
+    async fn verify_extent(
+        &self,
+        cache_file: &Arc<CacheFile>,
+        extent: u32,
+        progress: &mut Progress,
+    ) -> bool {
+        if !cache_file.extents.is_present(extent) {
             return false;
         }
-        let body = Arc::clone(body);
-        let verified = self.on_disk(move |disk| disk.verify(&body, extent)).await;
+        let cache_file = Arc::clone(cache_file);
+        let verified = self.on_disk(move |disk| disk.verify(&cache_file, extent)).await;
         let (bytes, corrupt) = verified.unwrap_or_default();
         progress.done += bytes;
-        // What came meanwhile is read too.
+        // Extents that came meanwhile are read too.
         progress.total = progress.total.max(progress.done);
         progress.corrupt += corrupt;
         true
     }
 
-    /// Work that blocks for the device, where that hurts nobody. None: no disk, or the runtime is
-    /// at its end.
+    /// Runs work that blocks for the device on a thread of this disk. None: there is no disk, or
+    /// the runtime has ended.
     async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Disk) -> T + Send + 'static,
     ) -> Option<T> {
         let disk = self.disk.as_ref()?;
         let own = Arc::clone(disk);
-        disk.run(&self.runtime, Access::Write, move || work(&own)).await
+        disk.run(&self.runtime, DiskAccess::Write, move || work(&own)).await
     }
 
-    /// Runs work that calls [`Cache::keep`], [`Cache::kept`] or [`Cache::keep_only`] on a thread
-    /// that may block, of which a disk that hangs holds only a few. None: the runtime ended before.
+    /// Runs work that calls [`Cache::write_sidecar`], [`Cache::read_sidecar`] or
+    /// [`Cache::retain_sidecars`] on a thread that may block, of which a hung disk holds only a
+    /// few. None: the runtime ended before.
     pub async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Option<T> {
         let cache = Arc::clone(self);
         match &self.disk {
-            Some(disk) => disk.run(&self.runtime, Access::Read, move || work(&cache)).await,
+            Some(disk) => disk.run(&self.runtime, DiskAccess::Read, move || work(&cache)).await,
             None => self.runtime.spawn_blocking(move || work(&cache)).await.ok(),
         }
     }
 
-    /// Metrics.
+    /// Returns counters since the start.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats::default();
-        self.fills.add_stats(&mut stats);
+        self.context.add_stats(&mut stats);
         if let Some(disk) = &self.disk {
             disk.add_stats(&mut stats);
         }
         stats
     }
 
-    /// Writes what is not written yet. Fills under way are given up.
+    /// Writes the rest of the journal and frees the directory. Aborts fills under way.
     pub async fn close(&self) {
-        self.fills.close().await;
+        self.context.fills.close().await;
         self.on_disk(|disk| disk.close()).await;
     }
 }

@@ -1,42 +1,43 @@
-//! Files of the cache: self-checking blocks, which extents are there, the journal, eviction.
+//! The disk cache: self-checking blocks in cache files, an index of their extents, the journal,
+//! space accounting and S3-FIFO eviction.
 //!
 //! ```text
-//!           DiskFile (one object)                       Accounting (one lock)
-//!  read  -> is it there? (a byte each, no lock)         bytes, queues, who is busy with what
-//!           pread, check, mark          write, evict ->       |
-//!             |                              |                | changes
-//!             v                              v                v
-//!   directory/0000002a.data  pwrite, punch a hole      Maintenance (a task)   --> directory/journal
-//!             /NAME.keep     small things by name         flush, look, try again
+//!           DiskObject                              Accounting (one lock)
+//!  read  -> is it there? (a byte each, no lock)     bytes, S3-FIFO, busy extents
+//!           pread, check, mark      write, evict ->       |
+//!             |                          |                | changes
+//!             v                          v                v
+//!   directory/0000002a.data  pwrite, punch a hole   maintenance task --> directory/journal
+//!             /NAME.keep     sidecars                 flush, check, retry
 //!             /lock          one process only
 //! ```
 //!
-//! * **Truth** is in the blocks: each has a checksum that no other block, place, life of the file
-//!   or hole has. What memory and journal say of presence may be wrong in both directions, at any
-//!   time, without a wrong byte: eviction needs to know nothing of readers, and no data is ever
-//!   synced.
-//! * **Order of a write**: space is set aside, blocks are written, the extent is shown to readers,
-//!   the journal learns of it. **Of an eviction**: readers are shown nothing any more, space is
-//!   given back, the bytes are free to be set aside.
-//! * **Failure**: what fails is counted and leads to a pause in which the disk is left alone
-//!   ([`health`]). Nothing is an error to a reader.
+//! * **Truth** is in the blocks: each has a checksum that no other block, position, generation of
+//!   the file or hole has. Index and journal may be wrong about what is there, in both directions,
+//!   at any time, without a wrong byte: eviction needs to know nothing of readers, and the cache
+//!   never syncs data.
+//! * **Order of a write**: reserve space, write the blocks, mark the extent present, journal it.
+//!   **Of an eviction**: mark the extent absent, punch its hole, release its space.
+//! * **Failure**: the cache counts what fails and bypasses the disk for a while ([`health`]).
+//!   Nothing is an error to a reader.
 
 mod accounting;
 mod block;
-mod body;
+mod cache_file;
 mod extents;
-mod file;
-mod files;
+mod file_system;
 mod ghosts;
 mod handles;
 mod health;
 mod journal;
-mod kept;
+mod journal_file;
+mod limits;
 mod load;
-mod log_file;
 mod maintenance;
-mod queues;
+mod object;
 mod read;
+mod s3_fifo;
+mod sidecar;
 mod space;
 mod threads;
 
@@ -63,24 +64,23 @@ use tokio::runtime::Handle;
 pub(crate) use self::load::check_unused;
 use self::{
     accounting::Accounting,
-    body::Key,
-    files::{Files, Open, OpenFile, System},
+    file_system::{FileSystem, OpenFile, OpenMode, RealFileSystem},
     handles::Handles,
     health::Health,
-    log_file::LogFile,
+    journal_file::JournalFile,
     maintenance::Notifier,
-    read::{How, Outcome},
+    read::{ReadMode, ReadOutcome},
     threads::DiskThreads,
 };
 pub(crate) use self::{
-    body::Body,
-    file::{Count, DiskFile},
-    queues::Entrance,
-    threads::Access,
+    cache_file::{CacheFile, ObjectKey},
+    object::DiskObject,
+    s3_fifo::Entrance,
+    threads::DiskAccess,
 };
 use crate::{
     CacheOptions, CacheStats, CachedObject, Error, ObjectMeta,
-    limits::{DISK_BYTES_MIN, FILE_OVERHEAD_BYTES},
+    disk::limits::{DISK_BYTES_MIN, FILE_OVERHEAD_BYTES},
 };
 
 /// Bytes of a block on disk, checksum included.
@@ -92,29 +92,29 @@ pub(crate) const EXTENT_BLOCKS: usize = 256;
 /// Bytes of an object that an extent holds.
 pub(crate) const EXTENT_DATA_BYTES: u64 = (BLOCK_DATA_BYTES * EXTENT_BLOCKS) as u64;
 
-/// The directory.
+/// The disk cache of one directory.
 #[derive(Debug)]
 pub(crate) struct Disk {
     directory: PathBuf,
     bytes_max: u64,
     free_bytes_min: u64,
-    files: Arc<dyn Files>,
+    file_system: Arc<dyn FileSystem>,
     accounting: Mutex<Accounting>,
-    /// Taken before the accounting's lock, never under it.
-    journal: Mutex<LogFile>,
-    /// Held while something is kept by name.
-    keeping: Mutex<()>,
-    /// None: the directory is not ours (yet).
+    /// Locked before the accounting, never under it.
+    journal: Mutex<JournalFile>,
+    /// Held while sidecars are written or removed.
+    sidecar_writes: Mutex<()>,
+    /// Lock file; none while the directory is not ours.
     lock: Mutex<Option<Box<dyn OpenFile>>>,
     health: Health,
     handles: Handles,
     notifier: Arc<Notifier>,
     threads: DiskThreads,
-    /// The queues' period, for readers.
+    /// Period of the S3-FIFO queues, for readers.
     tick: AtomicU8,
-    /// Whether the file system takes holes.
+    /// Whether the file system can punch holes.
     can_punch: AtomicBool,
-    /// Whether too little of the file system is free and nothing can be given up for it.
+    /// Whether too little of the file system is free and the cache has nothing to evict for it.
     is_low: AtomicBool,
     is_closed: AtomicBool,
     evicted: AtomicU64,
@@ -122,25 +122,28 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// See [`crate::Cache::open`].
+    /// Opens a directory and starts its maintenance task. See [`crate::Cache::open`].
     pub(crate) fn open(options: &CacheOptions) -> Result<Arc<Self>, Error> {
-        let disk = Self::with_files(options, Arc::new(System))?;
+        let disk = Self::with_file_system(options, Arc::new(RealFileSystem))?;
         maintenance::start(&disk, &options.runtime);
         Ok(disk)
     }
 
-    /// On a file system of its own, and with nobody who looks after it.
-    fn with_files(options: &CacheOptions, files: Arc<dyn Files>) -> Result<Arc<Self>, Error> {
+    /// Opens a directory of any file system, without a maintenance task.
+    fn with_file_system(
+        options: &CacheOptions,
+        file_system: Arc<dyn FileSystem>,
+    ) -> Result<Arc<Self>, Error> {
         check_options(options)?;
         let room = usize::try_from(options.bytes_max >> 20).unwrap_or(usize::MAX >> 8);
         let disk = Self {
             directory: options.directory.clone(),
             bytes_max: options.bytes_max,
             free_bytes_min: options.free_bytes_min,
-            files,
+            file_system,
             accounting: Mutex::new(Accounting::new(options.bytes_max, room)),
-            journal: Mutex::new(LogFile::new(options.bytes_max)),
-            keeping: Mutex::new(()),
+            journal: Mutex::new(JournalFile::new(options.bytes_max)),
+            sidecar_writes: Mutex::new(()),
             lock: Mutex::new(None),
             health: Health::new(options.directory.clone()),
             handles: Handles::new(),
@@ -157,32 +160,32 @@ impl Disk {
         Ok(Arc::new(disk))
     }
 
-    /// Of a version of an object of a store; made when its first extent is written.
-    pub(crate) fn file(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskFile> {
-        let key = Key { store: store.to_owned(), meta: meta.clone() };
-        self.accounting().file(key, |key| Arc::new(DiskFile::new(Arc::clone(self), key)))
+    /// Returns the part on disk of an object. Its file is made when its first extent is written.
+    pub(crate) fn object(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskObject> {
+        let key = ObjectKey { store: store.to_owned(), meta: meta.clone() };
+        self.accounting().object(key, |key| Arc::new(DiskObject::new(Arc::clone(self), key)))
     }
 
-    /// Runs work that blocks for the device where it holds up nobody but this disk. None: the
-    /// runtime ended before.
+    /// Runs work that blocks for the device on a thread of this disk's share. None: the runtime
+    /// ended before.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,
-        access: Access,
+        access: DiskAccess,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         self.threads.run(runtime, access, work).await
     }
 
-    /// Whether writes have a chance now.
+    /// Whether the disk takes writes now.
     pub(crate) fn is_writable(&self) -> bool {
         self.health.is_writable() && !self.is_closed.load(Acquire)
     }
 
-    /// Bytes of objects that fit at most, so that not even an object alone drives itself out.
+    /// Bytes of objects that fit the disk, so that not even a single object evicts itself.
     pub(crate) fn data_bytes_max(&self) -> u64 {
-        // What is not data: checksums (a thousandth), bookkeeping and the journal, which is less
-        // than a hundredth together.
+        // Checksums (a thousandth), bookkeeping and the journal take less than a hundredth
+        // together.
         (self.bytes_max - self.bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
     }
 
@@ -190,142 +193,149 @@ impl Disk {
         self.accounting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All data files.
-    pub(crate) fn bodies(&self) -> Vec<Arc<Body>> {
-        self.accounting().bodies.values().cloned().collect()
+    /// Returns all cache files.
+    pub(crate) fn cache_files(&self) -> Vec<Arc<CacheFile>> {
+        self.accounting().cache_files.values().cloned().collect()
     }
 
-    /// Everything of which something is on disk.
+    /// Lists the objects of which something is on disk.
     pub(crate) fn list(&self) -> Vec<CachedObject> {
-        let objects = self.bodies().into_iter().map(|body| CachedObject {
-            store: body.key.store.clone(),
-            meta: body.key.meta.clone(),
-            present: body.present_data_bytes(),
+        let objects = self.cache_files().into_iter().map(|cache_file| CachedObject {
+            store: cache_file.key.store.clone(),
+            meta: cache_file.key.meta.clone(),
+            present: cache_file.present_data_bytes(),
         });
         objects.filter(|object| 0 < object.present).collect()
     }
 
-    /// Removes the objects of which the predicate is true. Returns bytes freed.
+    /// Removes the objects for which the predicate is true. Returns the bytes freed.
     pub(crate) fn drop_files(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> u64 {
-        let bodies = self.bodies();
-        let freed = bodies
+        let cache_files = self.cache_files();
+        let freed = cache_files
             .iter()
-            .filter(|body| is_meant(&body.key.meta))
-            .map(|body| self.drop_body(body))
+            .filter(|cache_file| is_meant(&cache_file.key.meta))
+            .map(|cache_file| self.drop_cache_file(cache_file))
             .sum();
         self.notifier.notify();
         freed
     }
 
     /// Reads and checks; blocks for the device.
-    fn read(&self, body: &Arc<Body>, range: &Range<u64>) -> Option<Bytes> {
-        let file = self.handle(body)?;
-        match read::read(body, file.as_ref().as_ref(), range, How::Wait) {
-            Outcome::Read(bytes) => {
+    fn read(&self, cache_file: &Arc<CacheFile>, range: &Range<u64>) -> Option<Bytes> {
+        let file = self.handle(cache_file)?;
+        match read::read(cache_file, file.as_ref().as_ref(), range, ReadMode::Wait) {
+            ReadOutcome::Read(bytes) => {
                 self.health.read_went_well();
                 Some(bytes)
             }
-            Outcome::WouldWait | Outcome::Evicted => None,
-            Outcome::Wrong { block, is_hole } => {
-                self.forget_wrong(body, extent_of_block(block), u64::from(!is_hole));
+            ReadOutcome::WouldWait | ReadOutcome::Evicted => None,
+            ReadOutcome::Wrong { block, is_hole } => {
+                self.forget_wrong(cache_file, extent_of_block(block), u64::from(!is_hole));
                 None
             }
-            Outcome::Failed(error) => {
+            ReadOutcome::Failed(error) => {
                 self.health.read_failed(&error);
-                file::extents(range).for_each(|extent| self.remove_extent(body, extent));
+                object::extents(range).for_each(|extent| self.remove_extent(cache_file, extent));
                 None
             }
         }
     }
 
-    /// Reads every block of an extent and forgets it if one is wrong. Returns bytes of the object
-    /// read, and bytes of those in wrong blocks.
-    pub(crate) fn verify(&self, body: &Arc<Body>, extent: u32) -> (u64, u64) {
-        let Some(file) = self.handle(body).filter(|_| body.extents.is_present(extent)) else {
+    /// Checks every block of an extent and removes the extent if one is wrong. Returns the bytes of
+    /// the object that it read, and those in wrong blocks.
+    pub(crate) fn verify(&self, cache_file: &Arc<CacheFile>, extent: u32) -> (u64, u64) {
+        let Some(file) = self.handle(cache_file).filter(|_| cache_file.extents.is_present(extent))
+        else {
             return (0, 0);
         };
-        let bytes = body.key.extent_data_bytes(extent.into());
-        let evictions = body.evictions.load(Acquire);
-        match read::check_extent(body, file.as_ref().as_ref(), extent) {
+        let bytes = cache_file.key.extent_data_bytes(extent.into());
+        let evictions = cache_file.evictions.load(Acquire);
+        match read::check_extent(cache_file, file.as_ref().as_ref(), extent) {
             Ok((0, 0)) => (bytes, 0),
-            // Its space was given back while it was read.
-            Ok(_) if body.evictions.load(Acquire) != evictions => (bytes, 0),
+            // It was evicted while it was read.
+            Ok(_) if cache_file.evictions.load(Acquire) != evictions => (bytes, 0),
             Ok((corrupt, holes)) => {
-                self.forget_wrong(body, extent, corrupt);
+                self.forget_wrong(cache_file, extent, corrupt);
                 (bytes, bytes.min((corrupt + holes) * BLOCK_DATA_BYTES as u64))
             }
             Err(error) => {
                 self.health.read_failed(&error);
-                self.remove_extent(body, extent);
+                self.remove_extent(cache_file, extent);
                 (bytes, bytes)
             }
         }
     }
 
-    /// Blocks of an extent were wrong; holes are no corruption but what a crash leaves.
-    fn forget_wrong(&self, body: &Arc<Body>, extent: u32, corrupt: u64) {
+    /// Removes an extent with wrong blocks. Holes are not corruption: a crash leaves them.
+    fn forget_wrong(&self, cache_file: &Arc<CacheFile>, extent: u32, corrupt: u64) {
         if 0 < corrupt {
             self.corrupt.fetch_add(corrupt, Relaxed);
-            let Key { store, meta } = &*body.key;
+            let ObjectKey { store, meta } = &*cache_file.key;
             log::warn!(
-                "cache {}: corrupt on disk: extent {extent} of {} of {store}; read again from the store",
+                "cache {}: corrupt on disk: extent {extent} of {} of {store}; read again from the \
+                 store",
                 self.directory.display(),
                 meta.name
             );
         }
-        self.remove_extent(body, extent);
+        self.remove_extent(cache_file, extent);
     }
 
-    /// The open file of a body. None: it cannot be had.
-    fn handle(&self, body: &Arc<Body>) -> Option<Arc<Box<dyn OpenFile>>> {
-        if let Some(file) = body.handle.load_full() {
+    /// Returns the open file of a cache file, or none if it cannot be opened.
+    fn handle(&self, cache_file: &Arc<CacheFile>) -> Option<Arc<Box<dyn OpenFile>>> {
+        if let Some(file) = cache_file.handle.load_full() {
             return Some(file);
         }
-        let path = body.path(&self.directory);
-        let opened = self.files.open(&path, Open::Write).or_else(|error| match error.kind() {
-            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
-                self.files.open(&path, Open::Read)
-            }
-            _ => Err(error),
-        });
+        let path = cache_file.path(&self.directory);
+        let opened =
+            self.file_system.open(&path, OpenMode::Write).or_else(|error| match error.kind() {
+                std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
+                    self.file_system.open(&path, OpenMode::Read)
+                }
+                _ => Err(error),
+            });
         match opened {
             Ok(file) => {
-                self.handles.keep(body, file);
-                self.close_if_gone(body)
+                self.handles.keep(cache_file, file);
+                self.close_if_gone(cache_file)
             }
             Err(error) => {
-                self.open_failed(body, &error);
+                self.open_failed(cache_file, &error);
                 None
             }
         }
     }
 
-    /// A body that was given up while its file was opened keeps no file open.
-    fn close_if_gone(&self, body: &Body) -> Option<Arc<Box<dyn OpenFile>>> {
-        let file = body.handle.load_full();
-        if body.is_gone.load(Acquire) {
-            body.handle.store(None);
+    /// Closes a file that was dropped while it was opened.
+    fn close_if_gone(&self, cache_file: &CacheFile) -> Option<Arc<Box<dyn OpenFile>>> {
+        let file = cache_file.handle.load_full();
+        if cache_file.is_gone.load(Acquire) {
+            cache_file.handle.store(None);
         }
         file
     }
 
-    fn open_failed(&self, body: &Arc<Body>, error: &std::io::Error) {
+    fn open_failed(&self, cache_file: &Arc<CacheFile>, error: &std::io::Error) {
         // Somebody has removed the file.
         if error.kind() == std::io::ErrorKind::NotFound {
             self.health.count_error();
-            self.drop_body(body);
+            self.drop_cache_file(cache_file);
             return;
         }
-        self.health.read_failed(&format_args!("{}: {error}", body.path(&self.directory).display()));
+        self.health
+            .read_failed(&format_args!("{}: {error}", cache_file.path(&self.directory).display()));
     }
 
-    /// Adds what it knows.
+    /// Sets all fields but those of [`crate::cache::CacheContext::add_stats`].
     pub(crate) fn add_stats(&self, stats: &mut CacheStats) {
         let accounting = self.accounting();
         stats.bytes = accounting.bytes;
         stats.bytes_max = self.bytes_max;
-        stats.objects =
-            accounting.bodies.values().filter(|body| !body.extents.is_empty()).count() as u64;
+        stats.objects = accounting
+            .cache_files
+            .values()
+            .filter(|cache_file| !cache_file.extents.is_empty())
+            .count() as u64;
         stats.extents = accounting.extents;
         drop(accounting);
         stats.evicted = self.evicted.load(Relaxed);
@@ -334,7 +344,7 @@ impl Disk {
         stats.bypassed = self.health.reason().or_else(|| self.low());
     }
 
-    /// Writes what is not written yet and lets another process have the directory. Reads go on.
+    /// Writes the rest of the journal and unlocks the directory. Reads go on.
     pub(crate) fn close(&self) {
         if self.is_closed.swap(true, Release) {
             return;
@@ -355,7 +365,8 @@ fn check_options(options: &CacheOptions) -> Result<(), Error> {
     if options.bytes_max < DISK_BYTES_MIN {
         let bytes_max = options.bytes_max;
         return Err(Error::Settings(format!(
-            "disk: {bytes_max} bytes hold nothing; expected at least {DISK_BYTES_MIN}, or no disk at all"
+            "disk: {bytes_max} bytes hold nothing; expected at least {DISK_BYTES_MIN}, or no disk \
+             at all"
         )));
     }
     Ok(())

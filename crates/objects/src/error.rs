@@ -1,28 +1,27 @@
-//! What can go wrong with a read, for those who have to decide what to do about it.
+//! Errors of reads, by what the caller can do about them.
 
-/// Why bytes of an object, or the object itself, could not be had. The text names the object and
-/// says what to do.
+/// Reason why a read failed. The text names the object and says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Settings that make no sense; nothing was tried.
+    /// The settings or arguments make no sense; nothing was tried.
     #[error("{0}")]
     Settings(String),
-    /// The store cannot be reached, refuses, or did not answer in time; asking again may help.
+    /// The store cannot be reached, refuses, or did not answer in time; a retry may help.
     #[error("{0}")]
     Unreachable(String),
-    /// The store says no: credentials, bucket, permissions.
+    /// The store denies access: credentials, bucket, permissions.
     #[error("{0}")]
     Denied(String),
-    /// There is no such object (any more), or it was replaced by another one.
+    /// The object does not exist (any more), or another one has replaced it.
     #[error("{0}")]
     Gone(String),
-    /// Not on local disk, and that was all that was asked for.
+    /// The bytes are not on local disk, and the caller asked for no more.
     #[error("not on local disk")]
     NotLocal,
-    /// The caller's deadline passed.
+    /// The deadline of the caller passed.
     #[error("{0}")]
-    TooLate(String),
-    /// The cache's directory is in use by another process.
+    DeadlineExceeded(String),
+    /// Another process uses the directory of the cache.
     #[error("{0}")]
     Locked(String),
 }

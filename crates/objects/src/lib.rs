@@ -4,41 +4,59 @@
 //!   Cache::object --> Object (one version of one object)
 //!                       |
 //!    try_read / read    |  on disk?          +-----------------------------+
-//!   <-------------------+--- yes ----------->| disk: data file per object, |
+//!   <-------------------+--- yes ----------->| disk: cache file per object,|
 //!                       |                    | checksum per 4 KiB block,   |
 //!                       |  no                | journal, S3-FIFO            |
 //!                       v                    +-----------------------------+
-//!                    fetches: one read per         ^
+//!                    fetch: one read per           ^
 //!                    missing range, however        | whole extents
 //!                    many wait                     |
-//!                       |                    fills, in the background,
+//!                       |                    fill: in the background,
 //!                       v                    within a budget of bytes
 //!                    Remote: window, retries, If-Match ---> object store
 //! ```
 //!
-//! * **Right or not at all**: every byte from disk has passed a checksum that belongs to this place
-//!   of this version of this object, and every byte from the store came with the ETag and range
-//!   that were asked for. What is wrong is fetched again and counted.
-//! * **The disk is a convenience**: full, read-only, corrupt, vanished or slow, it fails no read
-//!   ([`CacheStats::bypassed`] says why it is left alone). Nothing is synced, for nothing is
-//!   believed.
-//! * **The store decides** what there is: [`Error::Gone`] is the store's word,
-//!   [`Error::Unreachable`] is not knowing.
-//! * **Limits**: bytes on disk ([`CacheOptions::bytes_max`], never passed), bytes of fills in
-//!   memory, requests at once; the others are named in `limits` of each part.
-//! * **Shutdown**: [`Cache::close`] gives up fills and writes the journal. A process that is killed
-//!   instead loses the last moments of what the journal would have said, no more.
+//! | module | holds |
+//! |---|---|
+//! | `cache`, `object` | the directory and the objects in use; the handle of one object |
+//! | `read` | a read of a range: in memory, on disk, under way, from the store |
+//! | `fetch` | single-flight reads of the object store and their waiters |
+//! | `fill` | background reads of whole extents to disk; warming |
+//! | `stream` | the bytes of a range in order, with readahead |
+//! | `readahead` | the policy of all of these as pure functions |
+//! | `disk` | cache files, journal, sidecars; space accounting and S3-FIFO eviction |
+//! | `remote` | the object store: window, retries, checks of its answers |
+//!
+//! * **Right or not at all**: every byte from disk has passed a checksum that belongs to this
+//!   position of this version of this object, and every byte from the store came with the ETag and
+//!   range that were asked for. The cache fetches corrupt blocks again and counts them.
+//! * **The disk is optional**: full, read-only, corrupt, vanished or slow, it fails no read
+//!   ([`CacheStats::bypassed`] says why it is bypassed). The cache syncs nothing, because it
+//!   believes no block without its checksum.
+//! * **The store decides** what exists: [`Error::Gone`] is the store's answer,
+//!   [`Error::Unreachable`] the lack of one.
+//! * **Limits**: bytes on disk ([`CacheOptions::bytes_max`], never exceeded), bytes of fills in
+//!   memory, requests at once; the others are in `limits` of the crate, of `disk` and of `remote`.
+//! * **Shutdown**: [`Cache::close`] aborts fills and writes the journal. A process that is killed
+//!   instead loses the last moments of the journal, no more.
 
 #![forbid(unsafe_code)]
 
 mod cache;
 mod disk;
 mod error;
+mod fetch;
+mod fill;
 mod limits;
 mod object;
+mod read;
+mod readahead;
 mod remote;
+mod stream;
 
 pub use cache::{Cache, CacheOptions, CacheStats, CachedObject, Progress};
 pub use error::Error;
-pub use object::{Object, ObjectStream, ReadOptions, Reading, StreamOptions, Use};
+pub use object::Object;
+pub use read::{AccessHint, ReadOptions, Reading};
 pub use remote::{Environment, Fetched, ObjectMeta, Remote, RemoteOptions, RemoteStats};
+pub use stream::{ObjectStream, StreamOptions};

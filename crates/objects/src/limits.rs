@@ -1,91 +1,125 @@
-//! Limits of the disk side, each with its reason.
+//! Every limit of reads, fetches, fills and streams, with its reason.
 
 use std::time::Duration;
 
-use crate::disk::{BLOCK_BYTES, EXTENT_BLOCKS};
+use crate::disk::{BLOCK_DATA_BYTES, EXTENT_BLOCKS, EXTENT_DATA_BYTES};
 
-/// Disk space of a cache, at least: one extent, its file's bookkeeping, a journal and its
-/// successor.
-pub const DISK_BYTES_MIN: u64 = 2 << 20;
-/// Objects larger than this are not kept on disk: a file that is on disk takes a byte of memory for
-/// each of its extents, here or not, which are 16 MiB for this size.
-pub const OBJECT_BYTES_MAX: u64 = 16 << 40;
-/// Store, name and version of an object that is kept on disk, together. S3 allows names of 1,024
-/// bytes.
-pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// A name of [`crate::Cache::keep`]: with what is appended it is a file's name, which most systems
-/// limit to 255 bytes.
-pub const KEPT_NAME_BYTES_MAX: usize = 200;
-/// Bytes of one thing kept.
-pub const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Things kept have at most this part of the disk's limit: they are not evicted, and the journal
-/// has to find room beside them.
-pub const KEPT_SHARE: u64 = 2;
+/// Gap between two ranges that one read still spans, until the store's pace is known.
+pub(crate) const GAP_DEFAULT: u64 = 1 << 20;
+/// Smallest gap that counts as one: below it a second request costs more than the bytes, whatever
+/// the store.
+pub(crate) const GAP_MIN: u64 = 64 << 10;
+/// Largest gap that one read spans.
+pub(crate) const GAP_MAX: u64 = 2 << 20;
+/// Bytes that a read may bring for each byte that was asked for.
+pub(crate) const WASTE_FACTOR_MAX: u64 = 4;
+/// Size up to which a read may waste more: it takes hardly longer than its first byte.
+pub(crate) const WASTE_FREE_BYTES: u64 = 64 << 10;
+/// Size up to which ranges that do not overlap share a read: beyond it two requests are faster.
+pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
 
-/// File system's bookkeeping of a file (inode, directory entry, a block of its extent tree),
-/// counted against the limit.
-pub const FILE_OVERHEAD_BYTES: u64 = 8 << 10;
-/// The same for each extent of ours: ext4 takes 12 bytes for each run of blocks, and an extent may
-/// be torn into a few runs.
-pub const EXTENT_OVERHEAD_BYTES: u64 = 128;
-
-/// Blocks that are read into a buffer that a thread keeps: 64 KiB stays in the processor's cache,
-/// and no allocation is made for it.
-pub const SCRATCH_BLOCKS: usize = 16;
-/// Blocks of one read call: 1 MiB keeps a device busy.
-pub const READ_BLOCKS_MAX: usize = EXTENT_BLOCKS;
-
-/// Threads in reads of one disk at once: enough for a device that serves several at a time.
-pub const DISK_READS_MAX: usize = 6;
-/// Threads that write to one disk, or look after it, at once. Two keep a device busy; more would
-/// take processors from those who wait.
-pub const DISK_WRITES_MAX: usize = 2;
-
-/// Data files open at once, if the process may have twice as many.
-pub const OPEN_FILES_MAX: usize = 4096;
-
-/// Extents that were evicted early are remembered in this many places for each extent that fits the
+/// Bytes of completed foreground fetches of a cache that stay in memory until their extent is on
 /// disk.
-pub const GHOST_PLACES_PER_EXTENT: usize = 2;
-/// The small queue of S3-FIFO has one tenth of all extents.
-pub const SMALL_QUEUE_SHARE: usize = 10;
-/// Parts of the small queue's lifetime within which reads of an extent count once.
-pub const TICKS_PER_SMALL_QUEUE: usize = 8;
+pub(crate) const RECEIVED_BYTES_MAX: u64 = 16 << 20;
+/// Number of fetches that begin before a range and are checked for one that covers it. A fetch of
+/// the same range is always found.
+pub(crate) const LOOK_BACK_MAX: usize = 32;
 
-/// Extents that one write may drive out: it takes one's place, and maybe those of others who were
-/// faster.
-pub const EVICTIONS_PER_WRITE_MAX: usize = 1024;
+/// Time after which a read of the disk comes from the store instead. A disk that has begun the read
+/// and not ended it is bypassed for a while: each such read holds a thread.
+pub(crate) const DISK_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// So long a change waits for others before the journal is written.
-pub const FLUSH_DELAY: Duration = Duration::from_millis(100);
-/// Changes that wait for the journal; a writer that finds more writes them itself.
-pub const PENDING_CHANGES_MAX: usize = 16 << 10;
-/// A journal larger than this is not read: the cache starts empty. A million extents need less than
-/// 8 MiB.
-pub const JOURNAL_BYTES_MAX: u64 = 256 << 20;
-/// A journal may grow by its last rewritten length and this before it is rewritten.
-pub const JOURNAL_SLACK_BYTES_MAX: u64 = 4 << 20;
-/// Also in a small cache it may grow by so much.
-pub const JOURNAL_SLACK_BYTES_MIN: u64 = 64 << 10;
-/// Runs of extents in one record of the journal: what a flipped bit can lose.
-pub const RUNS_PER_RECORD_MAX: usize = 512;
+/// Extents of a part of a fill: 8 MiB; larger requests do not get cheaper.
+pub(crate) const PART_EXTENTS_MAX: u64 = 8;
+/// Time within which the parts of fills under way are due, but for one part. A store that brings
+/// less than a part in this time gets one request after the other: side by side they would slow
+/// foreground reads on a slow link, and none would come sooner.
+pub(crate) const FILL_AHEAD_TIME: Duration = Duration::from_secs(8);
+/// Parts that the budget of fills allows at once; a small budget makes them smaller.
+pub(crate) const PARTS_AT_ONCE_MIN: u64 = 4;
+/// Runs of extents in the fill queue of an object. The next miss queues again what does not fit.
+pub(crate) const QUEUE_RANGES_MAX: usize = 1024;
+/// Time without new fills of an object after one of its parts failed.
+pub(crate) const FILL_PAUSE: Duration = Duration::from_secs(5);
+/// Time without new fills after the disk kept nothing of a part, whose bytes came for nothing.
+pub(crate) const DISK_PAUSE: Duration = Duration::from_secs(30);
 
-/// After a failure the disk is left alone for so long.
-pub const RETRY_PAUSE: Duration = Duration::from_secs(30);
-/// How often free space, and whether the directory is still there, are looked at.
-pub const LOOK_PAUSE: Duration = Duration::from_secs(5);
-/// Failed reads with no good one between them after which the disk is left alone: a single bad
-/// sector costs one extent.
-pub const READ_FAILURES_MAX: u32 = 4;
-/// Extents given up in one look when the file system is too full. The file system may tell of freed
-/// space seconds later.
-pub const FLOOR_EVICTIONS_MAX: u64 = 256;
+/// Blocks of a piece of a stream: a quarter of an extent, so that no piece is in two parts. Larger
+/// pieces would only take more memory for slow readers.
+pub(crate) const PIECE_BLOCKS: usize = 64;
+/// Bytes of a piece, at most.
+pub(crate) const PIECE_BYTES: u64 = (PIECE_BLOCKS * BLOCK_DATA_BYTES) as u64;
+/// A range up to this size is read as one piece, wherever it begins.
+pub(crate) const SMALL_RANGE_BYTES: u64 = 256 << 10;
+/// Pieces that a stream has asked for and not returned: 2 MiB, which it holds for a reader that has
+/// stopped.
+pub(crate) const PIECES_AHEAD_MAX: usize = 8;
+/// Number of pieces left at which a stream asks for the next ones together, in one read, while the
+/// others are under way.
+pub(crate) const PIECES_AHEAD_MIN: usize = PIECES_AHEAD_MAX / 2;
+/// Pieces that a stream reads from disk at once when they are not in the page cache.
+pub(crate) const PIECES_FROM_DISK: usize = 4;
+/// Largest timeout of a stream: an `Instant` has an end.
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Parts that a stream brings to disk ahead of its position: they come in parallel and hide the
+/// time to the first byte.
+pub(crate) const PARTS_AHEAD: u64 = 4;
+/// Part of a stream's timeout within which the fetches ahead of it are due: the piece that it waits
+/// for shares the link with them.
+pub(crate) const READAHEAD_SHARE: u32 = 4;
+/// Interval at which a fetch checks how far those before it are: a third of the time to a first
+/// byte.
+pub(crate) const READAHEAD_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Extents that a stream must be able to bring to disk ahead, so that its pieces lie within; with
+/// less room it bypasses the disk.
+pub(crate) const EXTENTS_AHEAD_MIN: u64 = 4;
+/// Extents of one read of a stream that bypasses the disk.
+pub(crate) const BYPASS_READ_EXTENTS: u64 = 2;
+/// Extents ahead of such a stream, at most: their bytes are among the recent fetches until it gets
+/// there.
+pub(crate) const BYPASS_AHEAD_MAX: u64 = 8;
+/// Part of [`RECEIVED_BYTES_MAX`] that all streams which bypass the disk take together, about.
+pub(crate) const BYPASS_SHARE: u64 = 2;
+/// Part of the disk's room for new extents that the parts of a stream take, so that the eviction
+/// does not take them before the stream reads them.
+pub(crate) const ROOM_SHARE: u64 = 2;
 
-const _: () = assert!(SCRATCH_BLOCKS <= READ_BLOCKS_MAX);
-const _: () = assert!(READ_BLOCKS_MAX * BLOCK_BYTES <= 1 << 20);
-const _: () = assert!(KEY_BYTES_MAX < u16::MAX as usize / 2, "a record's length has two bytes");
-const _: () =
-    assert!(RUNS_PER_RECORD_MAX * 10 < u16::MAX as usize / 2, "a record's length has two bytes");
-const _: () = assert!(OBJECT_BYTES_MAX.div_ceil(crate::disk::EXTENT_DATA_BYTES) < u32::MAX as u64);
-const _: () =
-    assert!(2 * JOURNAL_SLACK_BYTES_MIN + FILE_OVERHEAD_BYTES + (1 << 20) < DISK_BYTES_MIN);
+/// Assumed time to the first byte until one came.
+pub(crate) const FIRST_BYTE_DEFAULT: Duration = Duration::from_millis(50);
+/// Assumed bytes per second of one response until one was long enough to measure.
+pub(crate) const BANDWIDTH_DEFAULT: f64 = 50e6;
+/// Bytes of a fetch from which on its own rate counts.
+pub(crate) const OWN_RATE_BYTES_MIN: u64 = 256 << 10;
+/// Time after the begin of its answer from which on its own rate counts, however little has come.
+pub(crate) const OWN_RATE_TIME_MIN: Duration = Duration::from_millis(250);
+/// Longest wait for the bytes before a range in a fetch under way; else its reader starts a new
+/// fetch. Clients give up after some seconds without a byte.
+pub(crate) const JOIN_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Time without a byte after which new readers do not join a part.
+pub(crate) const QUIET_MAX: Duration = Duration::from_millis(100);
+
+const _: () = {
+    assert!(EXTENT_BLOCKS.is_multiple_of(PIECE_BLOCKS));
+    assert!(PIECE_BYTES <= SMALL_RANGE_BYTES);
+    // The pieces that a stream asks for begin in an extent and end at most two behind it; parts and
+    // reads may end an extent short of the reach.
+    assert!(
+        (PIECES_AHEAD_MAX * PIECE_BLOCKS).div_ceil(EXTENT_BLOCKS) + 1 < EXTENTS_AHEAD_MIN as usize
+    );
+    assert!(EXTENTS_AHEAD_MIN <= BYPASS_AHEAD_MAX && BYPASS_READ_EXTENTS < EXTENTS_AHEAD_MIN);
+    assert!(BYPASS_AHEAD_MAX * EXTENT_DATA_BYTES <= RECEIVED_BYTES_MAX / BYPASS_SHARE);
+    assert!(READAHEAD_POLL_INTERVAL.as_millis() < OWN_RATE_TIME_MIN.as_millis());
+    // A stream turns to the foreground after half of its timeout: what is under way ahead is due
+    // before.
+    assert!(2 < READAHEAD_SHARE);
+    assert!(PARTS_AHEAD <= EXTENTS_AHEAD_MIN && BYPASS_READ_EXTENTS <= PART_EXTENTS_MAX);
+    assert!(
+        0 < PIECES_AHEAD_MIN
+            && PIECES_AHEAD_MIN < PIECES_AHEAD_MAX
+            && PIECES_FROM_DISK <= PIECES_AHEAD_MAX
+    );
+    assert!(PIECES_AHEAD_MAX as u64 * PIECE_BYTES <= READ_BYTES_MAX);
+    assert!(GAP_MIN <= GAP_DEFAULT && GAP_DEFAULT <= GAP_MAX);
+    // A single part always fits into the count of the budget's semaphore.
+    assert!(PART_EXTENTS_MAX * EXTENT_DATA_BYTES < u32::MAX as u64);
+};

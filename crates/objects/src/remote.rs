@@ -1,16 +1,16 @@
-//! One object store, with retries, a window of parallel requests that adapts, and metrics.
+//! One object store: retries, an adaptive window of parallel requests, checks of answers, metrics.
 //!
 //! ```text
-//!  list, head, fetch --+                                   +-- attempt -- object_store -- the store
-//!                      +--> window (AIMD, fills wait) --> --+-- pause, next attempt
-//!  read_range ---------+        one slot per attempt       +-- error: Unreachable, Denied, Gone
+//!  list, head, fetch --+                                +-- attempt -- object_store -- store
+//!                      +--> window (AIMD, fills wait) --+-- pause, next attempt
+//!  read_range ---------+    one slot per attempt        +-- error: Unreachable, Denied, Gone
 //! ```
 //!
-//! * Every attempt holds a slot of the window, a pause between two does not.
-//! * The retries of `object_store` are off: they would hide slow-downs from the window, and bodies
-//!   are resumed here.
-//! * An attempt ends when no byte has come for `stall_timeout`; there is no limit on the whole of a
-//!   body, which may be long.
+//! * Every attempt holds a slot of the window; a pause between two does not.
+//! * The retries of `object_store` are off: they would hide slow-downs from the window, and
+//!   [`ranged`] resumes bodies itself.
+//! * An attempt ends when no byte has come for `stall_timeout`. A body as a whole has no limit of
+//!   time: it may be long.
 
 use std::{
     path::PathBuf,
@@ -50,91 +50,92 @@ use limits::LIST_TIMEOUT;
 use metrics::Metrics;
 use window::Window;
 
-pub(crate) use metrics::Pace;
+pub(crate) use metrics::StorePace;
 pub(crate) use ranged::Sink;
 pub(crate) use window::Urgency;
 
-/// Where names of variables are looked up: `std::env::var` in a process, a table in tests.
+/// Lookup of environment variables: `std::env::var` in a process, a table in tests.
 pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// How to talk to a store.
+/// Credentials, limits and runtime of a store.
 #[derive(Clone)]
 pub struct RemoteOptions {
-    /// Credentials and region, as AWS, Google and Azure name them.
+    /// Environment with credentials and region, as AWS, Google and Azure name them.
     pub environment: Environment,
-    /// Reads and fills run here.
+    /// Runtime on which reads and fills run.
     pub runtime: Handle,
     /// Requests at once, at most; fewer while the store asks to slow down.
     pub requests_max: usize,
-    /// One attempt ends when no byte has come for so long.
+    /// Time without a byte after which an attempt ends.
     pub stall_timeout: Duration,
-    /// Attempts at one request, with growing pauses.
+    /// Attempts at one request, at most, with growing pauses between them.
     pub attempts_max: u32,
 }
 
-/// An object as the store shows it.
+/// Name, size and version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectMeta {
-    /// Below the URL of the store.
+    /// Name below the URL of the store.
     pub name: String,
-    /// Bytes.
+    /// Size of the object in bytes.
     pub size: u64,
-    /// Changes with every version. Stores without one (files) get one from time and size.
+    /// ETag, which changes with every version. Stores without ETags (files) get one from time and
+    /// size.
     pub etag: String,
 }
 
-/// A small object, read whole.
+/// Answer that [`Remote::fetch`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fetched {
-    /// As it was when it had the ETag given.
+    /// The object still has the ETag that the caller gave.
     NotModified,
-    /// There is none.
+    /// No object has this name.
     Missing,
-    /// This.
+    /// The object has another version.
     Object {
-        /// Contents.
+        /// Contents of the object.
         bytes: Bytes,
-        /// Their version.
+        /// ETag of these contents.
         etag: String,
     },
 }
 
-/// Metrics since the start.
+/// Counters since the start, and rates now.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteStats {
     /// GETs, HEADs and LISTs sent, retries included.
     pub requests: u64,
-    /// GETs somebody waited for.
+    /// GETs for which somebody waited.
     pub foreground_reads: u64,
     /// GETs of background fills.
     pub fill_reads: u64,
-    /// Bytes received.
+    /// Bytes of bodies received.
     pub bytes: u64,
-    /// Attempts that failed and were repeated.
+    /// Attempts that failed and were retried.
     pub retries: u64,
     /// Answers that asked to slow down (503, 429).
     pub slow_downs: u64,
-    /// Responses that were not what was asked for (a wrong range, another ETag, too few bytes).
+    /// Responses refused by the checks (a wrong range, another ETag, too few bytes).
     pub wrong_responses: u64,
-    /// Requests at once that are allowed now.
+    /// Size of the window: requests that may be under way at once now.
     pub window: u64,
-    /// Requests under way.
+    /// Number of requests under way.
     pub in_flight: u64,
     /// Moving average of the time to the first byte.
     pub first_byte: Duration,
-    /// Moving average of a stream's bytes per second.
+    /// Moving average of the bytes per second of one response.
     pub bandwidth: f64,
-    /// The last failure, for people.
+    /// Text of the last failure, for people.
     pub last_error: Option<String>,
 }
 
-/// One object store, or a part of it.
+/// An object store, or a prefix of one.
 #[derive(Debug)]
 pub struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     url: String,
-    /// Of `file://`: without it nothing can be said about objects in it.
+    /// Directory of a `file://` store: while it is missing, a missing file says nothing.
     directory: Option<PathBuf>,
     runtime: Handle,
     stall_timeout: Duration,
@@ -144,11 +145,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// `file:///dir`, `s3://bucket/prefix?endpoint=..&region=..&path-style=true&anonymous=true`,
-    /// `gs://..`, `az://..`. Connects to nothing.
+    /// Parses the URL of a store; connects to nothing. `file:///dir`,
+    /// `s3://bucket/prefix?endpoint=..&region=..&path-style=true&anonymous=true`, `gs://..`,
+    /// `az://..`.
     ///
     /// # Errors
-    /// [`Error::Settings`]: the URL is none, has a key that is not known or holds something secret.
+    /// [`Error::Settings`]: the text is no URL, has an unknown key or contains a secret.
     pub fn new(url: &str, options: RemoteOptions) -> Result<Arc<Self>, Error> {
         let address = Address::parse(url, &options)?;
         Ok(Arc::new(Self::at(address, options)))
@@ -169,20 +171,20 @@ impl Remote {
         }
     }
 
-    /// Over any store.
+    /// Makes a remote over any store.
     #[cfg(test)]
     pub(crate) fn over(store: Arc<dyn ObjectStore>, options: RemoteOptions) -> Arc<Self> {
         let url = "memory://".to_owned();
         Arc::new(Self::at(Address { store, prefix: Path::ROOT, url, directory: None }, options))
     }
 
-    /// The URL without anything secret, for people; also what cached objects are filed under.
+    /// URL without secrets, for people; part of the key of cached objects.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Objects directly below a folder of the store (empty: its top), which is empty if it does not
-    /// exist.
+    /// Lists the objects directly below a folder of the store (empty: its top). A folder that does
+    /// not exist is empty.
     ///
     /// # Errors
     /// The store could not be asked ([`Error::Unreachable`], [`Error::Denied`]); also when the
@@ -207,12 +209,12 @@ impl Remote {
             })
             .await?;
         if listed.objects.is_empty() {
-            self.directory_is_there().await.map_err(|fault| self.told(fault, &what, 1))?;
+            self.directory_is_there().await.map_err(|fault| self.final_error(fault, &what, 1))?;
         }
         Ok(listed.objects.iter().filter_map(|found| self.meta(found)).collect())
     }
 
-    /// One object's size and version, or none if there is no such object.
+    /// Asks for the size and version of an object. None: there is no such object.
     ///
     /// # Errors
     /// The store could not be asked: [`Error::Unreachable`], [`Error::Denied`].
@@ -232,7 +234,7 @@ impl Remote {
         }
     }
 
-    /// A small object, whole, unless it still has this ETag.
+    /// Reads a small object whole, unless it still has this ETag.
     ///
     /// # Errors
     /// The store could not be asked: [`Error::Unreachable`], [`Error::Denied`]; the object is
@@ -265,18 +267,18 @@ impl Remote {
         })
     }
 
-    /// Metrics.
+    /// Returns counters since the start.
     pub fn stats(&self) -> RemoteStats {
         self.metrics.stats(self.window.metrics())
     }
 
-    /// Moving average of the bytes per second of one read, if one was long enough to tell.
+    /// Moving average of the bytes per second of one response, if one was long enough to measure.
     pub fn bandwidth(&self) -> Option<f64> {
         self.metrics.pace().bandwidth
     }
 
-    /// What reads take.
-    pub(crate) fn pace(&self) -> Pace {
+    /// Measured pace of the store.
+    pub(crate) fn pace(&self) -> StorePace {
         self.metrics.pace()
     }
 
@@ -284,12 +286,12 @@ impl Remote {
         self.metrics.last_error()
     }
 
-    /// Reads and fills run here.
+    /// Runtime on which reads and fills run.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// One request, its answer's header.
+    /// Sends one request and waits for the header of its answer.
     async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult, Fault> {
         let began = Instant::now();
         let (answer, seen) =
@@ -304,7 +306,7 @@ impl Remote {
         }
     }
 
-    /// A body of known length.
+    /// Reads a body of known length.
     async fn whole(&self, answer: GetResult) -> Result<Bytes, Fault> {
         let size = answer.meta.size;
         let mut bytes = BytesMut::new();
@@ -331,7 +333,7 @@ impl Remote {
         Ok(bytes.freeze())
     }
 
-    /// That there is nothing, or nothing new, is an answer too.
+    /// Attempts a request to which "missing" and "not modified" are answers, too.
     async fn call_or_missing<T, F>(
         &self,
         what: &str,
@@ -349,7 +351,7 @@ impl Remote {
         self.call(what, || attempt().map(answered)).await
     }
 
-    /// Attempts until one succeeds or it makes no sense any more.
+    /// Attempts a request until it succeeds or a retry makes no sense.
     async fn call<T, F>(&self, what: &str, attempt: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Fault>>,
@@ -358,27 +360,27 @@ impl Remote {
         loop {
             let slot = self.window.acquire(Urgency::Foreground).await;
             let outcome = attempt().await;
-            let fault = match self.judged(outcome, &slot) {
+            let fault = match self.record_outcome(outcome, &slot) {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
             drop(slot);
             if !fault.is_worth_another_try() || attempts.are_exhausted() {
-                return Err(self.told(fault, what, attempts.made()));
+                return Err(self.final_error(fault, what, attempts.made()));
             }
             self.metrics.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
         }
     }
 
-    fn told(&self, fault: Fault, what: &str, attempts: u32) -> Error {
+    fn final_error(&self, fault: Fault, what: &str, attempts: u32) -> Error {
         let error = fault.into_error(&format!("cannot {what} of {}", self.url), attempts);
         self.metrics.failed(&error.to_string());
         error
     }
 
-    /// What an error means. That a file is missing can be said only while its directory is there: a
-    /// disk that is not mounted is not empty.
+    /// Classifies an error. A file counts as missing only while the directory of its store is
+    /// there: a disk that is not mounted is not empty.
     async fn fault(&self, error: &object_store::Error, seen: Seen) -> Fault {
         let fault = Fault::of(error, seen);
         if !matches!(fault.kind, FaultKind::Missing | FaultKind::NotModified) {
@@ -410,7 +412,7 @@ impl Remote {
         })
     }
 
-    /// None: the marker of the folder itself.
+    /// Converts a listing's entry. None: it is the marker of the folder itself.
     fn meta(&self, found: &Found) -> Option<ObjectMeta> {
         let name =
             found.location.as_ref().strip_prefix(self.prefix.as_ref())?.trim_start_matches('/');
@@ -420,7 +422,7 @@ impl Remote {
     }
 }
 
-/// What a store says about an object.
+/// Answer of a store about an object.
 enum Answer<T> {
     Object(T),
     Missing,

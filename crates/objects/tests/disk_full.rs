@@ -26,7 +26,7 @@ use support::{
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-/// Of the tmpfs.
+/// Size of the tmpfs.
 const DISK: u64 = 8 * MIB;
 const SIZE: u64 = 20 * MIB + 99;
 const SEED: u64 = 8;
@@ -82,7 +82,7 @@ fn play(test: &str) {
     panic!("no place with a small disk could be made, not even by limiting the size of files");
 }
 
-/// What all of these tests start from.
+/// Store, object and cache with which all of these tests start.
 struct Scene {
     cache: Arc<Cache>,
     object: Arc<Object>,
@@ -103,7 +103,7 @@ impl Scene {
         assert!(counters.errors.is_empty(), "{why}: {:?}", counters.errors);
     }
 
-    /// Bytes that are on disk, all of them right.
+    /// Checks the bytes that are on disk, and counts them.
     async fn local(&self) -> u64 {
         let mut local = 0;
         for start in (0..SIZE).step_by(100_000) {
@@ -130,7 +130,7 @@ fn a_full_disk_is_left_alone_and_reads_go_on() {
         let scene = Scene::new(&place().join("cache"), AMPLE).await;
         scene.read_all_right(1, "while the disk fills up").await;
         scene.object.read(0..SIZE, patiently()).await.unwrap();
-        // It either leaves the disk alone or makes do with what there is; both show.
+        // The cache either bypasses the disk or makes do with its space; both show.
         until("the disk is full", || {
             let stats = scene.cache.stats();
             stats.bypassed.is_some() || 0 < stats.disk_errors || 0 < stats.evicted
@@ -141,7 +141,7 @@ fn a_full_disk_is_left_alone_and_reads_go_on() {
         scene.local().await;
         scene.cache.close().await;
 
-        // The next one finds the disk full, or what the last one could keep.
+        // The next process finds the disk full, or the extents that the last one could write.
         let scene = Scene::new(&place().join("cache"), AMPLE).await;
         scene.read_all_right(3, "after a restart with a full disk").await;
         scene.cache.close().await;
@@ -150,9 +150,9 @@ fn a_full_disk_is_left_alone_and_reads_go_on() {
 }
 
 #[test]
-fn a_disk_full_of_other_files_leaves_a_cache_that_keeps_nothing() {
+fn a_disk_full_of_other_files_leaves_a_cache_without_extents() {
     if child::role().is_none() {
-        return play("a_disk_full_of_other_files_leaves_a_cache_that_keeps_nothing");
+        return play("a_disk_full_of_other_files_leaves_a_cache_without_extents");
     }
     runtime().block_on(async {
         let is_limited = child::given("PLACE") == "limit";
@@ -163,8 +163,8 @@ fn a_disk_full_of_other_files_leaves_a_cache_that_keeps_nothing() {
         }
         let scene = Scene::new(&place().join("cache"), AMPLE).await;
         scene.read_all_right(4, "with a disk full of other files").await;
-        scene.cache.keep("name", &vec![7; 5 << 20]);
-        assert_eq!(scene.cache.kept("name"), None);
+        scene.cache.write_sidecar("name", &vec![7; 5 << 20]);
+        assert_eq!(scene.cache.read_sidecar("name"), None);
         assert!(is_limited || scene.local().await == 0);
         scene.cache.close().await;
         child::say("done");
@@ -185,9 +185,9 @@ fn the_floor_of_free_space_is_left_to_others() {
         scene.read_all_right(5, "with a floor").await;
         scene.object.read(0..SIZE, patiently()).await.unwrap();
         let free_for_us = DISK.saturating_sub(sizes.free);
-        // Writes at the same time may each find the same space free, which is given back at the
-        // next look. A floor counts whole extents, and blocks of directories and small files are
-        // not the cache's to count.
+        // Concurrent writes may each find the same space free; the next check evicts for it. The
+        // floor counts whole extents, and the cache does not count blocks of directories and small
+        // files.
         let most = free_for_us + MIB + 256 * 1024;
         until("the floor is free", || disk_usage(&place()) <= most).await;
         scene.read_all_right(6, "at the floor").await;
@@ -196,8 +196,8 @@ fn the_floor_of_free_space_is_left_to_others() {
     });
 }
 
-/// The cache was filled while the disk could be written to; a disk that turned read-only still
-/// gives what is on it, or nothing.
+/// The cache was filled while the disk took writes; a disk that turned read-only still returns its
+/// bytes, or nothing.
 #[test]
 fn a_disk_that_is_read_only_breaks_no_read() {
     if child::role().is_none() {
@@ -211,16 +211,16 @@ fn a_disk_that_is_read_only_breaks_no_read() {
         scene.cache.close().await;
         drop(scene);
 
-        // Reads that nobody waited for may have files open for a moment more.
+        // Reads without waiters may have files open for a moment more.
         until("the disk is read-only", || is_made_read_only(&directory)).await;
         let scene = Scene::new(&directory, sizes).await;
         scene.read_all_right(8, "read-only").await;
         scene.object.read(0..SIZE, patiently()).await.unwrap();
-        scene.cache.keep("name", b"value");
+        scene.cache.write_sidecar("name", b"value");
         scene.cache.close().await;
         drop(scene);
 
-        // And one that has nothing there yet.
+        // Also an object that has nothing there yet.
         let scene = Scene::new(&directory.join("new"), sizes).await;
         scene.read_all_right(9, "read-only and new").await;
         assert!(scene.cache.stats().bypassed.is_some(), "{:?}", scene.cache.stats());
@@ -229,7 +229,7 @@ fn a_disk_that_is_read_only_breaks_no_read() {
     });
 }
 
-/// False: something is still open for writes there.
+/// Makes the disk read-only. Returns false while a file there is still open for writes.
 fn is_made_read_only(directory: &Path) -> bool {
     if child::given("PLACE") == "tmpfs" {
         Command::new("mount").args(["-o", "remount,ro"]).arg(place()).status().unwrap().success()
@@ -266,7 +266,7 @@ fn a_directory_removed_under_a_running_cache_breaks_no_read() {
             "a new object in a directory that is gone: {:?}",
             counters.errors
         );
-        cache.keep("name", b"value");
+        cache.write_sidecar("name", b"value");
         cache.close().await;
     });
 }

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 const SIZE: u64 = 30 * MIB + 17;
 
-/// The directory itself and blocks that files begin.
+/// Bytes of the directory itself and of blocks that files begin.
 const SLACK: u64 = 128 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
 //! Reads through a store that delays, corrupts and refuses: never a wrong byte, and an error only
-//! where the truth cannot be had.
+//! where the right bytes cannot be had.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -17,14 +17,13 @@ use support::{
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
-/// Not a whole number of blocks or extents.
+/// Size of the object: not a whole number of blocks or extents.
 const SIZE: u64 = 5 * MIB + 4321;
 
-/// Of an object in an extent on disk: 256 blocks of 4,092 bytes.
+/// Bytes of an object in an extent on disk: 256 blocks of 4,092 bytes.
 const EXTENT_BYTES: u64 = 256 * 4092;
 
-/// Faults that a careful reader notices by what the response says, each after which trying again
-/// helps.
+/// Faults that the header or the length of a response shows, and after which a retry helps.
 fn noticeable() -> Vec<Fault> {
     vec![
         Fault::Delay(Duration::from_millis(50)),
@@ -44,7 +43,7 @@ fn noticeable() -> Vec<Fault> {
     ]
 }
 
-/// One object behind a proxy, and a cache that has room for half of it.
+/// One object behind a proxy, and a cache with room for half of it.
 async fn one_object(seed: u64) -> (Store, TempDir, Arc<Cache>, Arc<Object>, Bytes) {
     let store = Store::start(seed);
     let contents = contents(seed, SIZE);
@@ -88,7 +87,8 @@ async fn faults_mixed_by_seed_cost_time_only() {
     }
 }
 
-/// What no header shows is found by who knows what the bytes should be, and who then says so.
+/// Corruption that no header shows: the caller, who knows the right bytes, finds it and invalidates
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_are_not_trusted_are_read_again_from_the_store() {
     for (seed, fault) in [(1, Fault::Flip(777)), (2, Fault::LyingRange)] {
@@ -105,7 +105,7 @@ async fn bytes_that_are_not_trusted_are_read_again_from_the_store() {
                 // The first read looks where the first flipped bit is.
                 let range = if round == 0 { 700..900 } else { numbers.range(3 * MIB) };
                 let mut bytes = object.read(range.clone(), patiently()).await.unwrap();
-                // Each GET that is corrupt is found out once; 20 are.
+                // The caller finds each of the 20 corrupt GETs once.
                 for _ in 0..21 {
                     if *bytes == *slice(&contents, &range) {
                         break;
@@ -179,8 +179,8 @@ async fn an_object_deleted_in_the_middle_of_a_fill_is_read_as_it_was_or_gone() {
     cache.close().await;
 }
 
-/// A store whose answers never carry the ETag that was asked for has nothing to give, and is not
-/// taken for one that lost the object.
+/// A store whose answers never carry the expected ETag yields no bytes, and does not count as one
+/// that lost the object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
     let (store, _directory, cache, _, _) = one_object(5).await;
@@ -196,7 +196,7 @@ async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_503_slows_down_and_passes() {
     let (store, _directory, cache, object, contents) = one_object(6).await;
-    let remote = support::patient_remote(&store.url());
+    let remote = support::remote_without_stalls(&store.url());
     let window = remote.stats().window;
     let object = Cache::none(8 * MIB, Handle::current()).object(&remote, object.meta());
     store.rules(vec![Rule::times(6, Fault::Status(503))]);
@@ -293,14 +293,14 @@ async fn a_store_that_is_gone_leaves_what_is_local_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_cannot_wait_is_told_and_who_can_gets_the_same_read() {
+async fn a_short_deadline_is_exceeded_and_a_longer_one_gets_the_same_fetch() {
     let (store, _directory, cache, object, contents) = one_object(10).await;
     store.rule(Fault::Status(500), 1.0);
     let hasty = ReadOptions { deadline: now() + Duration::from_millis(20), local_only: false };
     let (early, late) = (object.read(0..10, hasty), object.read(0..10, patiently()));
     let error = early.await.unwrap_err();
-    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
-    // Until now there was nothing to be had, however late the early one was asked.
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
+    // Until now the store answered nothing, however early the read began.
     store.rules(Vec::new());
     assert_right(&late.await.unwrap(), &contents, &(0..10), "the other one");
     cache.close().await;
@@ -318,7 +318,7 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_range_make_one_get() {
         } else {
             Cache::none(8 * MIB, Handle::current())
         };
-        let remote = support::patient_remote(&store.url());
+        let remote = support::remote_without_stalls(&store.url());
         let object = cache.object(&remote, &meta(&remote, "object").await);
         let first_byte = Duration::from_millis(30);
         store.proxy.set(Faults { first_byte, ..Faults::default() });
@@ -341,12 +341,12 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_range_make_one_get() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_survives_who_asked_first() {
+async fn a_fetch_survives_its_first_waiter() {
     let store = Store::start(12);
     let contents = contents(12, SIZE);
     store.put("object", &contents);
     let cache = Cache::none(8 * MIB, Handle::current());
-    let remote = support::patient_remote(&store.url());
+    let remote = support::remote_without_stalls(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     store.proxy.set(Faults { first_byte: Duration::from_millis(200), ..Faults::default() });
     store.proxy.forget();
@@ -370,7 +370,7 @@ async fn cold_random_reads_of_a_whole_file_cost_little_more_than_the_file() {
     store.put("object", &contents);
     let directory = TempDir::new().unwrap();
     let cache = cache(directory.path(), AMPLE);
-    let remote = support::patient_remote(&store.url());
+    let remote = support::remote_without_stalls(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     // So late that even while a slow machine fills for ten seconds, sixteen readers ask for less
     // than a third.

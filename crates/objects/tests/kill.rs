@@ -1,6 +1,5 @@
-//! Processes killed in the middle of fills and journal writes, and what is on disk corrupt between
-//! two: the next process never takes a wrong byte for a right one, and keeps most of what was
-//! there.
+//! Processes killed in the middle of fills and journal writes, with corruption on disk between two
+//! of them: the next process never takes a wrong byte for a right one, and keeps most extents.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -20,7 +19,7 @@ use busload_objects::{Cache, Error, Object};
 use bytes::Bytes;
 use support::{
     AMPLE, MIB, Numbers, Sizes, Store, assert_right, cache, child, child::Player, contents,
-    locally, meta, mix, options, patient_remote, patiently, read_randomly, remote, until,
+    locally, meta, mix, options, patiently, read_randomly, remote, remote_without_stalls, until,
 };
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -31,17 +30,17 @@ const SEED: u64 = 77;
 /// Little memory for fills: extents come to disk one by one, and not all at the end.
 const ROOMY: Sizes = Sizes { fill_memory: 4 * MIB, ..AMPLE };
 
-/// Half of the object fits.
+/// Disk space for half of the object.
 const TIGHT: Sizes = Sizes { disk: 8 * MIB, ..ROOMY };
 
-/// Of one process; who has written no more after so many reads never will.
+/// Reads of one process, at most: one that has written nothing more after them never will.
 const LINES_MAX: u64 = 3_000;
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// What the process does that is killed: it reads and fills until then, and says how far that is.
+/// Role of the process that is killed: it reads and fills until then, and reports its progress.
 async fn read_until_killed(sizes: Sizes) {
     let (url, directory) = (child::given("URL"), child::given("DIRECTORY"));
     let contents = contents(SEED, SIZE);
@@ -58,7 +57,7 @@ async fn read_until_killed(sizes: Sizes) {
     }
 }
 
-/// How much of an object is on disk and right; what is there and wrong fails.
+/// Counts the bytes of an object on disk; wrong ones fail the test.
 async fn local_bytes(object: &Object, contents: &[u8], why: &str) -> u64 {
     const STEP: u64 = 10_000;
     let mut right = 0;
@@ -75,8 +74,8 @@ async fn local_bytes(object: &Object, contents: &[u8], why: &str) -> u64 {
     right
 }
 
-/// Runs and kills processes over one directory; between two, looks at what is there while the store
-/// is away.
+/// Runs and kills processes over one directory; between two of them, checks its contents while the
+/// store is away.
 fn kill_many_times(test: &str, sizes: Sizes, rounds: u64) {
     if child::role().is_some() {
         return runtime().block_on(read_until_killed(sizes));
@@ -99,7 +98,7 @@ fn kill_many_times(test: &str, sizes: Sizes, rounds: u64) {
             ("SEED", seed),
         ];
         let mut player = Player::start(test, "victim", &given);
-        // Until it has written so many extents, in this life or before.
+        // Waits until it has written so many extents, in this process or before.
         let target = numbers.below(20);
         for _ in 0..LINES_MAX {
             let written =
@@ -121,7 +120,7 @@ fn kill_many_times(test: &str, sizes: Sizes, rounds: u64) {
         store.proxy.come_back();
         most = most.max(local);
     }
-    // What was written in the last moments may not be in the journal: four parts at once.
+    // The last writes, four parts at once, may not be in the journal.
     let enough = sizes.disk.min(SIZE) / 3;
     assert!(most > enough, "{most} bytes survived at most: expected more than {enough}");
 }
@@ -136,7 +135,7 @@ fn a_process_killed_while_it_evicts_leaves_only_right_bytes() {
     kill_many_times("a_process_killed_while_it_evicts_leaves_only_right_bytes", TIGHT, 10);
 }
 
-/// Fills, says so, and waits to be killed: nothing is closed in order.
+/// Fills, reports it, and waits to be killed, so that there is no clean shutdown.
 async fn fill_and_wait() {
     let cache = cache(Path::new(&child::given("DIRECTORY")), ROOMY);
     let remote = remote(&child::given("URL"));
@@ -175,7 +174,7 @@ fn what_was_filled_a_moment_before_the_kill_is_there() {
     });
 }
 
-/// Several objects, filled, and the directory closed in order.
+/// Fills several objects and closes the directory cleanly.
 struct Filled {
     store: Store,
     directory: TempDir,
@@ -190,7 +189,7 @@ impl Filled {
         let directory = TempDir::new().unwrap();
         let mut objects = Vec::new();
         let cache = cache(directory.path(), AMPLE);
-        let remote = patient_remote(&store.url());
+        let remote = remote_without_stalls(&store.url());
         for index in 0..OBJECTS {
             let contents = contents(index, 3 * MIB + index * 1000);
             store.put(&index.to_string(), &contents);
@@ -198,12 +197,12 @@ impl Filled {
             cache.object(&remote, &meta).warm(&mut |_| {}).await.unwrap();
             objects.push((meta, contents));
         }
-        cache.keep("kept-blob", b"kept");
+        cache.write_sidecar("kept-blob", b"kept");
         cache.close().await;
         Self { store, directory, objects }
     }
 
-    /// A directory with the same files.
+    /// Copies the directory with its files.
     fn copy(&self) -> TempDir {
         let copy = TempDir::new().unwrap();
         for path in files(self.directory.path()) {
@@ -214,11 +213,11 @@ impl Filled {
         copy
     }
 
-    /// Opens a directory, reads everything with the store away and then with it; returns how many
-    /// bytes were local.
+    /// Opens a directory, reads everything without the store and then with it. Returns the bytes
+    /// that were local.
     async fn check(&self, directory: &Path, why: &str) -> u64 {
         let cache = cache(directory, AMPLE);
-        let remote = patient_remote(&self.store.url());
+        let remote = remote_without_stalls(&self.store.url());
         let mut local = 0;
         self.store.proxy.go_away();
         for (meta, contents) in &self.objects {
@@ -235,9 +234,9 @@ impl Filled {
                 why,
             );
         }
-        // Fills that met the store while it was away may be late.
+        // Fills that began while the store was away may be late.
         until("something of it is on disk", || 0 < cache.stats().extents).await;
-        let kept = cache.kept("kept-blob");
+        let kept = cache.read_sidecar("kept-blob");
         assert!(kept.is_none_or(|kept| *kept == *b"kept"), "{why}");
         cache.close().await;
         local
@@ -261,7 +260,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The journal is the small one that is not the lock, nor what was kept.
+/// Whether a file is the journal: a small one that is neither the lock nor a sidecar.
 fn is_journal(path: &Path) -> bool {
     path.file_name().unwrap().to_string_lossy().contains("journal")
 }
@@ -397,8 +396,8 @@ fn a_directory_full_of_rubbish_is_an_empty_cache() {
 }
 
 #[test]
-fn a_second_process_is_kept_out_and_the_next_one_let_in() {
-    const TEST: &str = "a_second_process_is_kept_out_and_the_next_one_let_in";
+fn a_second_process_is_refused_and_the_next_one_let_in() {
+    const TEST: &str = "a_second_process_is_refused_and_the_next_one_let_in";
     if child::role().is_some() {
         return runtime().block_on(fill_and_wait());
     }

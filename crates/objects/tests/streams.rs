@@ -1,5 +1,4 @@
-//! Streams through a real client, against a store that counts what it is asked for and fails as
-//! told.
+//! Streams through a real client, against a store that counts requests and fails on demand.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -8,25 +7,25 @@ mod support;
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use busload_bucket::{Fault, Faults, Rule};
-use busload_objects::{Cache, Error, Object, StreamOptions, Use};
+use busload_objects::{AccessHint, Cache, Error, Object, StreamOptions};
 use futures_util::StreamExt;
 use support::{
-    AMPLE, MIB, Numbers, Sizes, Store, TIMEOUT, TOUCHED, cache, contents, meta, patient_remote,
-    slice, until,
+    AMPLE, MIB, Numbers, Sizes, Store, TIMEOUT, TOUCHED, cache, contents, meta,
+    remote_without_stalls, slice, until,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
 const SIZE: u64 = 40 * MIB + 17;
 
-/// All of a range; what comes has to be right.
+/// Streams a range and checks its bytes.
 async fn follow(
     object: &Object,
     contents: &[u8],
     range: Range<u64>,
-    purpose: Use,
+    hint: AccessHint,
 ) -> Result<(), Error> {
-    let mut stream = object.stream(range.clone(), StreamOptions { purpose, timeout: TIMEOUT });
+    let mut stream = object.stream(range.clone(), StreamOptions { hint, timeout: TIMEOUT });
     let mut next = range.start;
     while let Some(piece) = stream.next().await {
         let piece = piece?;
@@ -45,7 +44,7 @@ async fn twenty_copies_at_once_cost_the_store_one() {
     let contents = contents(1, SIZE);
     store.put("object", &contents);
     store.proxy.set(Faults { first_byte: Duration::from_millis(20), ..Faults::default() });
-    let remote = patient_remote(&store.url());
+    let remote = remote_without_stalls(&store.url());
     let meta = meta(&remote, "object").await;
     let directory = TempDir::new().unwrap();
     let cache = cache(directory.path(), TOUCHED);
@@ -56,14 +55,14 @@ async fn twenty_copies_at_once_cost_the_store_one() {
         let (object, contents) = (Arc::clone(&object), contents.clone());
         copies.spawn(async move {
             if index % 2 == 1 {
-                // Half of them begin when there is something.
+                // Half of them begin when some extents are on disk.
                 until("the first bytes are there", || object.is_local(0..1)).await;
             }
-            follow(&object, &contents, 0..SIZE, Use::Once).await.unwrap();
+            follow(&object, &contents, 0..SIZE, AccessHint::Sequential).await.unwrap();
         });
     }
     copies.join_all().await;
-    // Bytes are given on before they are counted.
+    // The proxy forwards bytes before it counts them.
     until("the last request is over", || remote.stats().in_flight == 0).await;
     let mut gets = store.gets();
     gets.sort_by_key(|range| range.start);
@@ -100,12 +99,10 @@ async fn faults_in_the_middle_never_show_in_the_bytes() {
             let object = cache.object(&remote, &meta(&remote, "object").await);
             store.rules(vec![Rule::sometimes(0.3, fault.clone())]);
             let mut numbers = Numbers(seed);
-            for purpose in [Use::Once, Use::Again] {
-                follow(&object, &contents, 0..12 * MIB + 5, purpose).await.unwrap();
+            for hint in [AccessHint::Sequential, AccessHint::Random] {
+                follow(&object, &contents, 0..12 * MIB + 5, hint).await.unwrap();
                 let start = numbers.below(12 * MIB);
-                follow(&object, &contents, start..(start + MIB).min(12 * MIB), purpose)
-                    .await
-                    .unwrap();
+                follow(&object, &contents, start..(start + MIB).min(12 * MIB), hint).await.unwrap();
             }
             store.rules(Vec::new());
             cache.close().await;

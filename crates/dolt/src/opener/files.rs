@@ -140,7 +140,7 @@ impl Opener {
     async fn kept_listing(&self, seen: &Seen) -> Option<Listing> {
         let key = seen.key();
         let read = move |cache: &Cache| {
-            let kept = cache.kept(KEPT_LISTING)?;
+            let kept = cache.read_sidecar(KEPT_LISTING)?;
             Listing::from_text(std::str::from_utf8(&kept).ok()?, &key)
         };
         self.cache.run_blocking(read).await.flatten()
@@ -240,9 +240,9 @@ pub(super) fn keep(cache: &Cache, version: &str, view: &View) {
     let listing: Listing =
         view.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
     if let Some(text) = listing.to_text(version) {
-        cache.keep(KEPT_LISTING, text.as_bytes());
+        cache.write_sidecar(KEPT_LISTING, text.as_bytes());
     }
     let indexes: std::collections::HashSet<String> =
         view.files().map(|file| kept_name(file.object.meta())).collect();
-    cache.keep_only(&|name| name == KEPT_LISTING || indexes.contains(name));
+    cache.retain_sidecars(&|name| name == KEPT_LISTING || indexes.contains(name));
 }

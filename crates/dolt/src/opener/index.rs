@@ -54,7 +54,7 @@ impl Opener {
         let tail = self.read_tail_believed(&target, &mut permit).await?;
         let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
-            cache.keep(&kept_name(&target.meta), &tail);
+            cache.write_sidecar(&kept_name(&target.meta), &tail);
             Ok(index)
         };
         self.cache.run_blocking(keep).await.ok_or(Error::Closed)?
@@ -163,7 +163,7 @@ impl Target {
 
     /// What was kept and makes no sense is as good as not kept.
     fn parse_kept(&self, cache: &Cache) -> Option<TableIndex> {
-        self.parse(cache.kept(&kept_name(&self.meta))?).ok()
+        self.parse(cache.read_sidecar(&kept_name(&self.meta))?).ok()
     }
 
     /// The last bytes, if there are so many.

@@ -16,7 +16,7 @@ use std::{
 };
 
 use busload_chunks::Span;
-use busload_objects::{StreamOptions, Use};
+use busload_objects::{AccessHint, StreamOptions};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use log::Level;
@@ -285,7 +285,8 @@ impl Shared {
         compared: &mut Compared,
     ) -> Result<(), Error> {
         let meta = file.object.meta().clone();
-        let kept = self.cache.run_blocking(move |cache| cache.kept(&kept_name(&meta))).await;
+        let kept =
+            self.cache.run_blocking(move |cache| cache.read_sidecar(&kept_name(&meta))).await;
         let Some(kept) = kept.flatten() else { return Ok(()) };
         let mut start = file.object.meta().size.saturating_sub(kept.len() as u64);
         for part in kept.chunks(TAIL_PART_BYTES) {
@@ -320,7 +321,7 @@ async fn local_bytes(file: &TableFile, range: Range<u64>) -> Option<Bytes> {
     if !file.object.is_local(range.clone()) {
         return None;
     }
-    let options = StreamOptions { purpose: Use::Once, timeout: COMPARISON_TIMEOUT };
+    let options = StreamOptions { hint: AccessHint::Sequential, timeout: COMPARISON_TIMEOUT };
     let mut pieces = file.object.stream(range, options);
     let mut bytes = BytesMut::new();
     while let Some(piece) = pieces.try_next().await.ok()? {

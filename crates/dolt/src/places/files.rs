@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range, sync::Arc, time::Instant};
 
 use busload_chunks::{FileId, FileKind};
-use busload_objects::{Error as ObjectsError, Object, StreamOptions, Use};
+use busload_objects::{AccessHint, Error as ObjectsError, Object, StreamOptions};
 use bytes::Bytes;
 use futures_util::{
     StreamExt, TryStreamExt,
@@ -64,7 +64,7 @@ impl FileBytes {
     }
 
     /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the
-    /// store. With [`Use::Again`] each chunk of an open file is compared with its address before
+    /// store. With [`AccessHint::Random`] each chunk of an open file is compared with its address before
     /// its bytes are given.
     ///
     /// # Errors
@@ -80,11 +80,11 @@ impl FileBytes {
             return stream::once(ready(Ok(bytes))).boxed();
         }
         let is_within = range.start <= range.end && range.end <= self.size();
-        match (&self.of, options.purpose) {
-            (Of::Open(file), Use::Again) if is_within => {
+        match (&self.of, options.hint) {
+            (Of::Open(file), AccessHint::Random) if is_within => {
                 verified::stream(&self.shared, file, range, options.timeout)
             }
-            (Of::Open(file), Use::Once) => {
+            (Of::Open(file), AccessHint::Sequential) => {
                 let copying = Copying { shared: self.shared.clone(), file: file.clone() };
                 let next = async |(mut pieces, copying): (Pieces, Copying)| {
                     Some((pieces.next().await?, (pieces, copying)))

@@ -6,7 +6,7 @@ use std::{collections::HashMap, fs, ops::Range, time::Duration};
 use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkAddress, FileSpec};
 use busload_dolt::{Error, FileBytes, Located, Location, Store};
-use busload_objects::{StreamOptions, Use};
+use busload_objects::{AccessHint, StreamOptions};
 use futures_util::TryStreamExt;
 use tokio::task::JoinSet;
 
@@ -32,7 +32,7 @@ async fn bytes_of(store: &Store, location: &Location) -> FileBytes {
 
 async fn take(file: &FileBytes, range: Range<u64>, timeout: Duration) -> Result<Vec<u8>, Error> {
     let length = range.end - range.start;
-    let options = StreamOptions { purpose: Use::Again, timeout };
+    let options = StreamOptions { hint: AccessHint::Random, timeout };
     let bytes = file.stream(range, options).try_collect::<Vec<_>>().await?.concat();
     assert_eq!(bytes.len() as u64, length, "ended early, as if that were all");
     Ok(bytes)
@@ -210,7 +210,7 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
     assert!(matches!(&late, Err(Error::TooLate(_))), "{late:?}");
     // One that is dropped while it waits leaves nothing behind.
     let mut dropped =
-        file.stream(range(location), StreamOptions { purpose: Use::Again, timeout: TIMEOUT });
+        file.stream(range(location), StreamOptions { hint: AccessHint::Random, timeout: TIMEOUT });
     let soon = tokio::time::timeout(Duration::from_millis(1), dropped.try_next()).await;
     assert!(soon.is_err(), "{soon:?}");
     drop(dropped);
@@ -229,7 +229,7 @@ async fn who_waits_when_the_store_is_closed_is_told() {
     let file = bytes_of(&store, location).await;
     world.rules(vec![Rule::always(Fault::Stall(0))]);
     store.prefetch(&located);
-    let options = StreamOptions { purpose: Use::Again, timeout: TIMEOUT };
+    let options = StreamOptions { hint: AccessHint::Random, timeout: TIMEOUT };
     let waiting = file.stream(range(location), options);
     world.rules(vec![Rule::always(Fault::Status(403))]);
     store.close().await;
@@ -258,7 +258,7 @@ async fn whole_files_and_chunks_that_were_checked_before_wait_for_nothing() {
     // The store would never give it.
     let got = take(&file, range(location), TIMEOUT).await.unwrap();
     assert_eq!(got, cut(&expected, &range(location)));
-    let options = StreamOptions { purpose: Use::Once, timeout: TIMEOUT };
+    let options = StreamOptions { hint: AccessHint::Sequential, timeout: TIMEOUT };
     let whole = file.stream(0..file.size(), options).try_collect::<Vec<_>>().await.unwrap();
     assert_eq!(whole.concat(), expected);
     store.close().await;

@@ -5,7 +5,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use busload_bucket::{Fault, Rule};
 use busload_dolt::{FileBytes, Store, TableFile};
-use busload_objects::{StreamOptions, Use};
+use busload_objects::{AccessHint, StreamOptions};
 use futures_util::TryStreamExt;
 
 use crate::{
@@ -40,7 +40,7 @@ impl Copied {
     /// Whether a copy that is made now is right.
     async fn is_right(&self, store: &Store) -> bool {
         let bytes = self.bytes(store).await;
-        let options = StreamOptions { purpose: Use::Once, timeout: TIMEOUT };
+        let options = StreamOptions { hint: AccessHint::Sequential, timeout: TIMEOUT };
         let copy =
             bytes.stream(0..bytes.size(), options).try_collect::<Vec<_>>().await.unwrap().concat();
         assert_eq!(copy.len(), self.expected.len());

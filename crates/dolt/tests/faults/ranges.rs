@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use busload_bucket::{Fault, Rule};
 use busload_dolt::{ChunkAddress, Error, FileBytes, Located, Store};
-use busload_objects::{StreamOptions, Use};
+use busload_objects::{AccessHint, StreamOptions};
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
 
@@ -83,7 +83,7 @@ impl FileKey {
 /// All of a range; a stream that ends before it without an error fails the test.
 async fn take(file: &FileBytes, range: Range<u64>) -> Result<Vec<u8>, Error> {
     let length = range.end - range.start;
-    let options = StreamOptions { purpose: Use::Again, timeout: TIMEOUT };
+    let options = StreamOptions { hint: AccessHint::Random, timeout: TIMEOUT };
     let pieces: Vec<_> = file.stream(range.clone(), options).try_collect().await?;
     let bytes = pieces.concat();
     assert_eq!(bytes.len() as u64, length, "{range:?} ended early, as if that were all");
@@ -287,7 +287,7 @@ async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range()
     assert!(ranges.len() == 1 && 200_000 < ranges[0].end, "{ranges:?}");
     // After so many bytes the store falls silent, for longer than the client's timeout.
     world.rules(vec![Rule::always(Fault::Stall(100_000)).to(&key.name)]);
-    let options = StreamOptions { purpose: Use::Again, timeout: Duration::from_secs(4) };
+    let options = StreamOptions { hint: AccessHint::Random, timeout: Duration::from_secs(4) };
     let mut pieces = key.bytes(&store).await.unwrap().stream(ranges[0].clone(), options);
     let (mut got, mut error) = (Vec::new(), None);
     while let Some(piece) = pieces.next().await {

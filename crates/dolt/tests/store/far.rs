@@ -4,7 +4,7 @@ use std::{ops::Range, path::PathBuf};
 
 use busload_bucket::{Bucket, FaultProxy, Faults, Rule, url};
 use busload_dolt::{Error, FileBytes, Settings, Store};
-use busload_objects::{StreamOptions, Use};
+use busload_objects::{AccessHint, StreamOptions};
 use futures_util::TryStreamExt;
 use tokio::time::{Instant, timeout};
 
@@ -73,7 +73,7 @@ pub fn deadline() -> std::time::Instant {
 
 /// All of a range.
 pub async fn stream(file: &FileBytes, range: Range<u64>) -> Result<Vec<u8>, Error> {
-    let options = StreamOptions { purpose: Use::Again, timeout: LONG };
+    let options = StreamOptions { hint: AccessHint::Random, timeout: LONG };
     let pieces = file.stream(range, options).try_collect::<Vec<_>>();
     Ok(timeout(LONG, pieces).await.expect("a stream ends")?.concat())
 }

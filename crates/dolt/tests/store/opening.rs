@@ -41,7 +41,8 @@ async fn a_thousand_files_are_opened_and_opened_again_with_one_or_two_requests()
     // Fills and what is kept for the next start come to disk in the background: closing does not
     // wait for them, and the proxy would see their requests later.
     crate::far::until("three files are on disk", || store.stats().cache.extents == 3).await;
-    crate::far::until("the listing is kept", || store.cache().kept("files").is_some()).await;
+    crate::far::until("the listing is kept", || store.cache().read_sidecar("files").is_some())
+        .await;
     store.close().await;
     drop(store);
     proxy.forget();

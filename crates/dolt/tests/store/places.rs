@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs};
 use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkLocation, Dictionary, Span, Stored, check};
 use busload_dolt::{ChunkAddress, Error, Located, Location, Settings, State, Store};
-use busload_objects::{StreamOptions, Use};
+use busload_objects::{AccessHint, StreamOptions};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
@@ -341,7 +341,7 @@ fn places_can_be_asked_for_and_bytes_be_taken_from_threads_that_know_no_runtime(
                     .await
                     .unwrap()
                     .unwrap();
-                let options = StreamOptions { purpose: Use::Once, timeout: LONG };
+                let options = StreamOptions { hint: AccessHint::Sequential, timeout: LONG };
                 let pieces: Vec<_> = bytes.stream(start..start + 1, options).collect().await;
                 assert_eq!(pieces.into_iter().map(|piece| piece.unwrap().len()).sum::<usize>(), 1);
                 let other = file.version() ^ 1;

@@ -1,4 +1,4 @@
-//! What a cache is told, and what it tells.
+//! Options and counters of a cache.
 
 use std::path::PathBuf;
 
@@ -6,49 +6,49 @@ use tokio::runtime::Handle;
 
 use crate::ObjectMeta;
 
-/// What is kept where.
+/// Directory, limits and runtime of a cache.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Of this cache alone.
+    /// Directory of this cache alone.
     pub directory: PathBuf,
-    /// Disk space, at most.
+    /// Bytes of disk that the cache uses, at most.
     pub bytes_max: u64,
-    /// So much of the file system stays free for others.
+    /// Bytes of the file system that the cache leaves free for others.
     pub free_bytes_min: u64,
     /// Bytes of fills in memory, at most.
     pub fill_bytes_max: u64,
-    /// Objects up to this size are brought to disk whole when they are first touched; of larger
-    /// ones only what is touched. 0: never whole.
+    /// Largest object that its first miss brings to disk whole; of larger ones misses bring the
+    /// extents that they touch. 0: never whole.
     pub fill_whole_max: u64,
-    /// Files are read and written on its threads that may block, and what looks after the directory
-    /// waits on its timers.
+    /// Runtime on whose blocking threads the cache reads and writes files, and on whose timers the
+    /// maintenance task waits.
     pub runtime: Handle,
 }
 
-/// Metrics since the start.
+/// Counters since the start, and sizes now.
 #[derive(Clone, Debug, Default)]
 pub struct CacheStats {
     /// Bytes of disk used now.
     pub bytes: u64,
-    /// The limit.
+    /// Limit of the bytes of disk.
     pub bytes_max: u64,
     /// Objects with something on disk.
     pub objects: u64,
-    /// Extents on disk.
+    /// Number of extents on disk.
     pub extents: u64,
     /// Reads answered from disk.
     pub hits: u64,
-    /// Reads that needed the store, also by waiting for a read under way.
+    /// Reads that needed the store, joined ones included.
     pub misses: u64,
-    /// Misses that joined a read under way.
+    /// Misses that joined a fetch under way.
     pub joined: u64,
-    /// Extents evicted.
+    /// Extents evicted since the start.
     pub evicted: u64,
-    /// Blocks on disk whose checksum was wrong: read again from the store.
+    /// Blocks on disk whose checksum was wrong; the cache read them again from the store.
     pub corrupt: u64,
     /// Reads and writes of the disk that failed.
     pub disk_errors: u64,
-    /// Whether the disk is left alone because it is degraded or full, and why.
+    /// Reason why the disk is bypassed, if it is: degraded, full, in use by another process.
     pub bypassed: Option<String>,
     /// Bytes of fills in memory now.
     pub fill_bytes: u64,
@@ -59,19 +59,19 @@ pub struct CacheStats {
 pub struct CachedObject {
     /// URL of its store.
     pub store: String,
-    /// Which.
+    /// Name, size and version of the object.
     pub meta: ObjectMeta,
-    /// Bytes of it on disk.
+    /// Bytes of the object on disk.
     pub present: u64,
 }
 
-/// How far long work has come.
+/// Progress of a warming or a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes done.
+    /// Bytes done so far.
     pub done: u64,
-    /// Bytes in all.
+    /// Bytes to do in all.
     pub total: u64,
-    /// Of those done, bytes that were corrupt.
+    /// Bytes that were corrupt, of those done.
     pub corrupt: u64,
 }

@@ -5,31 +5,22 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use crate::{Object, ObjectMeta};
+use crate::{Object, ObjectMeta, disk::ObjectKey};
 
-/// Store, name, version.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    store: String,
-    name: String,
-    etag: String,
-    size: u64,
-}
-
-/// Objects in use. Those that nobody has any more are swept out when the table has doubled since
-/// the last sweep.
+/// Objects in use. Entries whose object is dropped go when the table has doubled since the last
+/// sweep.
 #[derive(Debug, Default)]
-pub(super) struct Registry(Mutex<Entries>);
+pub(super) struct Registry(Mutex<RegistryEntries>);
 
 #[derive(Debug, Default)]
-struct Entries {
-    objects: HashMap<Key, Weak<Object>>,
-    /// Sweep when so many are there.
+struct RegistryEntries {
+    objects: HashMap<ObjectKey, Weak<Object>>,
+    /// Number of entries at which the next sweep happens.
     sweep_at: usize,
 }
 
 impl Registry {
-    /// The object that somebody has, or a new one.
+    /// Returns the object that somebody has, or makes one.
     pub(super) fn get_or_insert(
         &self,
         store: &str,
@@ -37,7 +28,7 @@ impl Registry {
         make: impl FnOnce() -> Arc<Object>,
     ) -> Arc<Object> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Key::new(store, meta);
+        let key = ObjectKey { store: store.to_owned(), meta: meta.clone() };
         if let Some(object) = entries.objects.get(&key).and_then(Weak::upgrade) {
             return object;
         }
@@ -47,7 +38,7 @@ impl Registry {
         object
     }
 
-    /// Those in use of which the predicate is true.
+    /// Objects in use for which the predicate is true.
     pub(super) fn in_use(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<Object>> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries
@@ -59,23 +50,12 @@ impl Registry {
     }
 }
 
-impl Entries {
+impl RegistryEntries {
     fn sweep(&mut self) {
         if self.objects.len() < self.sweep_at {
             return;
         }
         self.objects.retain(|_, object| 0 < object.strong_count());
         self.sweep_at = 2 * self.objects.len() + 16;
-    }
-}
-
-impl Key {
-    fn new(store: &str, meta: &ObjectMeta) -> Self {
-        Self {
-            store: store.into(),
-            name: meta.name.clone(),
-            etag: meta.etag.clone(),
-            size: meta.size,
-        }
     }
 }

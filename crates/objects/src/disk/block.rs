@@ -1,4 +1,4 @@
-//! Blocks that tell whether they are what they should be.
+//! Self-checking blocks.
 //!
 //! ```text
 //! 0                                           4092   4096
@@ -7,9 +7,9 @@
 //! +-------------------------------------------+------+
 //! ```
 //!
-//! The CRC-32C is that of the file's random generation, the block's number and the bytes, so that a
-//! block of another file, of another place, of an earlier life of the file, half a block and a hole
-//! are all wrong.
+//! The CRC-32C covers the file's random generation, the block's number and the bytes. So a block of
+//! another file, of another position, of an earlier file of the same number, half a block and a
+//! hole are all wrong.
 
 use crate::disk::{BLOCK_BYTES, BLOCK_DATA_BYTES};
 
@@ -18,7 +18,7 @@ use crate::disk::{BLOCK_BYTES, BLOCK_DATA_BYTES};
 pub(crate) struct Seal(u32);
 
 impl Seal {
-    /// Of a file's generation.
+    /// Makes the seal of a file from its generation.
     pub(crate) fn new(generation: u64) -> Self {
         Self(crc32c::crc32c(&generation.to_le_bytes()))
     }
@@ -29,7 +29,7 @@ impl Seal {
         crc32c::crc32c_append(seed, data).max(1)
     }
 
-    /// The bytes of a block as it is on disk, if they are right.
+    /// Returns the bytes of a block on disk, if they are right.
     pub(crate) fn open(self, number: u64, block: &[u8]) -> Option<&[u8]> {
         let (data, stored) = block.split_first_chunk::<BLOCK_DATA_BYTES>()?;
         let stored = u32::from_le_bytes(stored.try_into().ok()?);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_closed_opens() {
+    fn a_sealed_block_opens() {
         let seal = Seal::new(7);
         let data: Vec<u8> = (0..BLOCK_DATA_BYTES * 2 + 10).map(|i| (i % 251) as u8).collect();
         let blocks = block(seal, 5, &data);

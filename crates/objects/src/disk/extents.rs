@@ -1,36 +1,36 @@
-//! What is known of each extent of a file: one byte.
+//! Index of the extents of a file: one byte each.
 
 use std::sync::atomic::{
     AtomicU8, AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// The extent is on disk.
+/// Set while the extent is on disk.
 const PRESENT: u8 = 1 << 7;
-/// A queue has an entry for it. It may still have one although the extent is not on disk any more.
+/// Set while a queue has an entry for it, which may outlive the extent.
 const QUEUED: u8 = 1 << 6;
-/// When it was read last.
+/// Period in which it was read last.
 const TICK: u8 = 0b1111 << TICK_SHIFT;
 const TICK_SHIFT: u8 = 2;
-/// In how many periods it was read, at most 3.
+/// Number of periods in which it was read, at most 3.
 const READS: u8 = 0b11;
 
-/// One byte for each extent of a file. Readers look and mark without a lock; all else is done by
-/// those who hold the accounting's lock.
+/// One byte for each extent of a file. Readers look and mark without a lock; all other changes
+/// happen under the accounting's lock.
 #[derive(Debug)]
 pub(crate) struct Extents {
     states: Box<[AtomicU8]>,
-    /// How many are on disk.
+    /// Number of extents on disk.
     present: AtomicU32,
 }
 
 impl Extents {
-    /// None of so many is there.
+    /// Makes an index of so many extents, all absent.
     pub(crate) fn new(count: u32) -> Self {
         Self { states: (0..count).map(|_| AtomicU8::new(0)).collect(), present: AtomicU32::new(0) }
     }
 
-    /// How many there could be.
+    /// Number of extents of the object.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.states.len()).expect("made of a u32")
     }
@@ -48,18 +48,18 @@ impl Extents {
         self.state(extent) & PRESENT != 0
     }
 
-    /// Whether none is on disk.
+    /// Whether no extent is on disk.
     pub(crate) fn is_empty(&self) -> bool {
         self.present.load(Acquire) == 0
     }
 
-    /// Those on disk.
+    /// Extents that are on disk.
     pub(crate) fn present(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.count()).filter(|&extent| self.is_present(extent))
     }
 
-    /// It was read. Reads within one period count once: whoever reads an extent's blocks one after
-    /// the other is one reader.
+    /// Marks an extent as read. Reads within one period count once: a reader of its blocks one
+    /// after the other is one reader.
     #[inline]
     pub(crate) fn touch(&self, extent: u32, tick: u8) {
         let Some(entry) = self.get(extent) else { return };
@@ -69,7 +69,7 @@ impl Extents {
             return;
         }
         let reads = ((state & READS) + 1).min(READS);
-        // Who loses a race leaves it to the others: it is a mark, not a count.
+        // A lost race loses one mark, which does not matter.
         let _ = entry.compare_exchange(
             state,
             (state & (PRESENT | QUEUED)) | tick | reads,
@@ -78,7 +78,7 @@ impl Extents {
         );
     }
 
-    /// It is on disk now. Returns whether a queue has no entry for it yet.
+    /// Marks an extent present. Returns whether a queue has no entry for it yet.
     pub(crate) fn insert(&self, extent: u32, tick: u8) -> bool {
         let fresh = PRESENT | QUEUED | ((tick << TICK_SHIFT) & TICK);
         let Some(state) = self.get(extent) else { return false };
@@ -87,7 +87,7 @@ impl Extents {
         before & QUEUED == 0
     }
 
-    /// It is not on disk any more. Returns whether it was.
+    /// Marks an extent absent. Returns whether it was present.
     pub(crate) fn remove(&self, extent: u32) -> bool {
         let was_present =
             self.get(extent).is_some_and(|state| state.fetch_and(!PRESENT, AcqRel) & PRESENT != 0);
@@ -95,14 +95,14 @@ impl Extents {
         was_present
     }
 
-    /// The queue's entry was taken out.
+    /// Notes that no queue has an entry for it any more.
     pub(crate) fn unqueue(&self, extent: u32) {
         if let Some(state) = self.get(extent) {
             state.fetch_and(!QUEUED, AcqRel);
         }
     }
 
-    /// In how many periods it was read; then one less, or none, is noted.
+    /// Number of periods in which it was read; `leave` says how many stay noted.
     pub(crate) fn take_reads(&self, extent: u32, leave: impl Fn(u8) -> u8) -> u8 {
         let Some(entry) = self.get(extent) else { return 0 };
         let update = |state: u8| Some((state & !READS) | leave(state & READS).min(READS));

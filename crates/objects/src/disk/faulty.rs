@@ -1,4 +1,4 @@
-//! A file system that fails as told.
+//! A file system for tests that fails on demand.
 
 use std::{
     io,
@@ -12,28 +12,26 @@ use std::{
     },
 };
 
-use super::files::{Files, Open, OpenFile, Status, System};
+use super::file_system::{FileStatus, FileSystem, OpenFile, OpenMode, RealFileSystem};
 
-/// What goes wrong.
+/// Fault of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// No byte more is taken.
+    /// Writes fail: the disk is full.
     Full,
-    /// Writes are taken by half, and then no byte more.
+    /// A write takes half of its bytes, and all later ones fail.
     FullInside,
-    /// Everything fails.
     Degraded,
-    /// Reads fail.
+    /// Reads of files fail.
     ReadsFail,
-    /// Nothing can be changed.
+    /// Nothing can be changed: the file system is read-only.
     ReadOnly,
-    /// No file is where it was.
+    /// No file is where it was: the directory has vanished.
     Vanished,
     /// Reads and writes end early; nothing fails.
     Short,
-    /// Files take no holes.
+    /// Punching holes is not supported.
     NoHoles,
-    /// Giving space back fails.
     PunchFails,
     /// Names cannot be removed.
     RemoveFails,
@@ -41,7 +39,7 @@ pub(crate) enum Fault {
     NoDescriptors,
 }
 
-/// Every fault.
+/// All faults, for property tests.
 pub(crate) const FAULTS: [Fault; 11] = [
     Fault::Full,
     Fault::FullInside,
@@ -63,13 +61,13 @@ pub(crate) struct Faulty(Arc<Plan>);
 #[derive(Debug, Default)]
 struct Plan {
     fault: Mutex<Option<Fault>>,
-    /// Calls until it begins.
+    /// Calls until the fault begins.
     delay: AtomicU64,
-    /// What the file system has free, if that is told.
+    /// Free bytes to report; 0 for the real ones.
     free: AtomicU64,
 }
 
-/// What is done.
+/// Operation that a fault may hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Open,
@@ -77,25 +75,25 @@ enum Call {
     Remove,
     Rename,
     Names,
-    Look,
+    Status,
     Read,
     Write,
     Punch,
 }
 
 impl Faulty {
-    /// A fault begins after so many calls.
+    /// Lets a fault begin after so many calls.
     pub(crate) fn fail_after(&self, calls: u64, fault: Fault) {
         self.0.delay.store(calls, Release);
         *self.0.fault.lock().unwrap() = Some(fault);
     }
 
-    /// From now on all is well.
+    /// Ends the current fault.
     pub(crate) fn heal(&self) {
         *self.0.fault.lock().unwrap() = None;
     }
 
-    /// The file system says that so much is free.
+    /// Sets the free bytes that the file system reports.
     pub(crate) fn set_free(&self, bytes: u64) {
         self.0.free.store(bytes, Release);
     }
@@ -108,7 +106,7 @@ impl Plan {
         fault.filter(|_| begun)
     }
 
-    /// Whether a call goes well.
+    /// Fails a call if the fault hits it.
     fn check(&self, call: Call) -> io::Result<Option<Fault>> {
         use rustix::io::Errno;
         let Some(fault) = self.fault() else { return Ok(None) };
@@ -121,7 +119,7 @@ impl Plan {
             Fault::Degraded => Errno::IO,
             Fault::ReadsFail if call == Call::Read => Errno::IO,
             Fault::ReadOnly if changes => Errno::ROFS,
-            Fault::Vanished if named || call == Call::Look => Errno::NOENT,
+            Fault::Vanished if named || call == Call::Status => Errno::NOENT,
             Fault::NoHoles if call == Call::Punch => Errno::OPNOTSUPP,
             Fault::PunchFails if call == Call::Punch => Errno::IO,
             Fault::RemoveFails if call == Call::Remove => Errno::PERM,
@@ -132,44 +130,48 @@ impl Plan {
     }
 }
 
-impl Files for Faulty {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn OpenFile>> {
-        let call = if matches!(how, Open::Read | Open::Write) { Call::Open } else { Call::Make };
-        if self.0.check(call)? == Some(Fault::ReadOnly) && how != Open::Read {
+impl FileSystem for Faulty {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn OpenFile>> {
+        let call =
+            if matches!(how, OpenMode::Read | OpenMode::Write) { Call::Open } else { Call::Make };
+        if self.0.check(call)? == Some(Fault::ReadOnly) && how != OpenMode::Read {
             return Err(rustix::io::Errno::ROFS.into());
         }
-        Ok(Box::new(FaultyFile { file: System.open(path, how)?, plan: Arc::clone(&self.0) }))
+        Ok(Box::new(FaultyFile {
+            file: RealFileSystem.open(path, how)?,
+            plan: Arc::clone(&self.0),
+        }))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.check(Call::Remove)?;
-        System.remove(path)
+        RealFileSystem.remove(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.check(Call::Rename)?;
-        System.rename(from, to)
+        RealFileSystem.rename(from, to)
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.check(Call::Look)?;
-        System.make_directory(path)
+        self.0.check(Call::Status)?;
+        RealFileSystem.make_directory(path)
     }
 
     fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
         self.0.check(Call::Names)?;
-        System.names(directory)
+        RealFileSystem.names(directory)
     }
 
-    fn status(&self, path: &Path) -> io::Result<Status> {
-        self.0.check(Call::Look)?;
-        System.status(path)
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
+        self.0.check(Call::Status)?;
+        RealFileSystem.status(path)
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        self.0.check(Call::Look)?;
+        self.0.check(Call::Status)?;
         match self.0.free.load(Acquire) {
-            0 => System.free_bytes(directory),
+            0 => RealFileSystem.free_bytes(directory),
             free => Ok(free),
         }
     }
@@ -181,7 +183,7 @@ struct FaultyFile {
     plan: Arc<Plan>,
 }
 
-/// Of many bytes about half, but at least one.
+/// Returns about half of the bytes, but at least one.
 fn half(length: usize) -> usize {
     length.div_ceil(2)
 }
@@ -206,7 +208,7 @@ impl OpenFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         match self.plan.check(Call::Write)? {
             Some(Fault::Short) => self.file.write_at(&bytes[..half(bytes.len())], offset),
-            // The odd ones are those that go on where one ended early.
+            // Lengths that are no multiple of a block continue a write that ended early.
             Some(Fault::FullInside) if bytes.len().is_multiple_of(4096) => {
                 self.file.write_at(&bytes[..half(bytes.len()) - 1], offset)
             }
@@ -225,13 +227,13 @@ impl OpenFile for FaultyFile {
         self.file.punch(offset, length)
     }
 
-    fn status(&self) -> io::Result<Status> {
-        self.plan.check(Call::Look)?;
+    fn status(&self) -> io::Result<FileStatus> {
+        self.plan.check(Call::Status)?;
         self.file.status()
     }
 
     fn lock(&self) -> io::Result<bool> {
-        self.plan.check(Call::Look)?;
+        self.plan.check(Call::Status)?;
         self.file.lock()
     }
 }

@@ -1,16 +1,16 @@
 //! Names of extents that were evicted before they were read twice.
 
-use crate::limits::GHOST_PLACES_PER_EXTENT;
+use crate::disk::limits::GHOST_PLACES_PER_EXTENT;
 
-/// Places of one bucket: the oldest name of a bucket makes room.
+/// Entries of one bucket, of which a new name replaces the oldest.
 const BUCKET: usize = 4;
-/// Evictions are counted in steps, so that a name's age fits two bytes: so many steps make a name
-/// too old.
+/// Age in steps from which on a name is too old. A step is a number of evictions, so that an age
+/// fits two bytes.
 const STEPS: u16 = 64;
 
-/// Names of the last evicted, about as many as extents fit the disk: fingerprints in a table of
-/// fixed size. A wrong "it was here" (once in some ten thousand) puts an extent into the wrong
-/// queue, no more.
+/// Names of the extents evicted last, about as many as fit the disk: fingerprints in a table of
+/// fixed size. A false hit (once in some ten thousand) puts an extent into the wrong queue, no
+/// more.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
     table: Vec<Ghost>,
@@ -21,7 +21,7 @@ pub(crate) struct Ghosts {
     now: u16,
 }
 
-/// Of nobody where the fingerprint is 0.
+/// Entry of the table, free where the fingerprint is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ghost {
     fingerprint: u16,
@@ -29,7 +29,7 @@ struct Ghost {
 }
 
 impl Ghosts {
-    /// Remembers about so many. The table is made when the first comes.
+    /// Makes a memory of about so many names. The table is allocated for the first.
     pub(crate) fn new(count: usize) -> Self {
         let buckets = (count * GHOST_PLACES_PER_EXTENT).div_ceil(BUCKET).max(1);
         Self {
@@ -41,7 +41,7 @@ impl Ghosts {
         }
     }
 
-    /// One more that was evicted.
+    /// Adds the name of an evicted extent.
     pub(crate) fn insert(&mut self, name: u64) {
         self.table.resize(self.buckets * BUCKET, Ghost::default());
         self.count_insertion();
@@ -50,7 +50,7 @@ impl Ghosts {
         *oldest.expect("a bucket has places") = ghost;
     }
 
-    /// Whether it was evicted lately. It is forgotten then.
+    /// Whether it was evicted lately; takes the name out.
     pub(crate) fn take(&mut self, name: u64) -> bool {
         if self.table.is_empty() {
             return false;
@@ -76,7 +76,7 @@ impl Ghosts {
         }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that the table takes.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.table.capacity() * size_of::<Ghost>()

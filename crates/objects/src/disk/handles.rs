@@ -1,4 +1,4 @@
-//! Keeps few data files open.
+//! Limits the number of open cache files.
 
 use std::{
     collections::VecDeque,
@@ -7,19 +7,19 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-use super::{body::Body, files::OpenFile};
-use crate::limits::OPEN_FILES_MAX;
+use super::{cache_file::CacheFile, file_system::OpenFile};
+use crate::disk::limits::OPEN_FILES_MAX;
 
-/// Files that are open, in the order in which they were opened. Where there are too many, the first
-/// that was not read since the last look at it is closed.
+/// Open files in the order in which they were opened. When there are too many, [`Handles`] closes
+/// the first that was not read since it last looked at it (second chance).
 #[derive(Debug)]
 pub(crate) struct Handles {
-    open: Mutex<VecDeque<Weak<Body>>>,
+    open: Mutex<VecDeque<Weak<CacheFile>>>,
     count_max: usize,
 }
 
 impl Handles {
-    /// At most half of what the process may have.
+    /// Allows at most half of the descriptors of the process.
     pub(crate) fn new() -> Self {
         let process_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let half = usize::try_from(process_max / 2).unwrap_or(usize::MAX);
@@ -30,14 +30,14 @@ impl Handles {
         Self { open: Mutex::default(), count_max }
     }
 
-    /// Keeps an open file with its body. If somebody was faster, theirs is closed.
-    pub(crate) fn keep(&self, body: &Arc<Body>, file: Box<dyn OpenFile>) {
-        if body.handle.swap(Some(Arc::new(file))).is_some() {
+    /// Stores an open file with its cache file. Closes the one of another thread that was faster.
+    pub(crate) fn keep(&self, cache_file: &Arc<CacheFile>, file: Box<dyn OpenFile>) {
+        if cache_file.handle.swap(Some(Arc::new(file))).is_some() {
             return;
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.push_back(Arc::downgrade(body));
-        // Two rounds: in the second nobody has a mark but from reads meanwhile.
+        open.push_back(Arc::downgrade(cache_file));
+        // Two rounds: in the second only files read meanwhile are still marked.
         for _ in 0..2 * open.len() {
             if open.len() <= self.count_max {
                 break;
@@ -47,11 +47,11 @@ impl Handles {
     }
 }
 
-fn close_one(open: &mut VecDeque<Weak<Body>>) {
-    let Some(body) = open.pop_front() else { return };
-    let Some(used) = body.upgrade() else { return };
+fn close_one(open: &mut VecDeque<Weak<CacheFile>>) {
+    let Some(cache_file) = open.pop_front() else { return };
+    let Some(used) = cache_file.upgrade() else { return };
     if used.is_used.swap(false, Relaxed) && used.handle.load().is_some() {
-        open.push_back(body);
+        open.push_back(cache_file);
     } else {
         used.handle.store(None);
     }
@@ -60,23 +60,26 @@ fn close_one(open: &mut VecDeque<Weak<Body>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ObjectMeta, disk::body::Key};
+    use crate::{ObjectMeta, disk::cache_file::ObjectKey};
 
-    fn body(id: u32) -> Arc<Body> {
+    fn cache_file(id: u32) -> Arc<CacheFile> {
         let meta = ObjectMeta { name: "n".into(), size: 1, etag: String::new() };
-        Arc::new(Body::new(id, 0, Arc::new(Key { store: String::new(), meta })))
+        Arc::new(CacheFile::new(id, 0, Arc::new(ObjectKey { store: String::new(), meta })))
     }
 
     #[test]
     fn the_file_that_is_read_stays_open() {
         let handles = Handles::with_count_max(3);
-        let bodies: Vec<Arc<Body>> = (0..20).map(body).collect();
-        for each in &bodies {
+        let cache_files: Vec<Arc<CacheFile>> = (0..20).map(cache_file).collect();
+        for each in &cache_files {
             handles.keep(each, Box::new(tempfile::tempfile().unwrap()));
-            bodies[0].is_used.store(true, Relaxed);
+            cache_files[0].is_used.store(true, Relaxed);
         }
-        let open: Vec<u32> =
-            bodies.iter().filter(|body| body.handle.load().is_some()).map(|body| body.id).collect();
+        let open: Vec<u32> = cache_files
+            .iter()
+            .filter(|cache_file| cache_file.handle.load().is_some())
+            .map(|cache_file| cache_file.id)
+            .collect();
         assert_eq!(open.len(), 3);
         assert!(open.contains(&0), "{open:?}");
     }
@@ -84,9 +87,9 @@ mod tests {
     #[test]
     fn a_file_opened_twice_counts_once() {
         let handles = Handles::with_count_max(3);
-        let body = body(0);
+        let cache_file = cache_file(0);
         for _ in 0..10 {
-            handles.keep(&body, Box::new(tempfile::tempfile().unwrap()));
+            handles.keep(&cache_file, Box::new(tempfile::tempfile().unwrap()));
         }
         assert_eq!(handles.open.lock().unwrap().len(), 1);
     }

@@ -1,4 +1,4 @@
-//! Whether the disk can be relied on now.
+//! The health of a disk: whether the cache uses it or bypasses it.
 
 use std::{
     fmt::Display,
@@ -12,18 +12,18 @@ use std::{
     },
 };
 
-use crate::limits::READ_FAILURES_MAX;
+use crate::disk::limits::READ_FAILURES_MAX;
 
-/// What is not to be done with a disk that failed.
+/// Operations for which a failed disk is bypassed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bypass {
-    /// What is there can still be read.
+    /// Writes only; the cache still reads what is there.
     Writes,
-    /// It is left alone.
+    /// Both reads and writes.
     All,
 }
 
-/// Whether the disk can be relied on now, and why not.
+/// Health of a disk, and why it is bypassed.
 #[derive(Debug)]
 pub(crate) struct Health {
     directory: PathBuf,
@@ -31,12 +31,12 @@ pub(crate) struct Health {
     is_readable: AtomicBool,
     reason: Mutex<Option<String>>,
     errors: AtomicU64,
-    /// Failed reads since the last good one.
+    /// Failed reads in a row.
     read_failures: AtomicU32,
 }
 
 impl Health {
-    /// Nothing is known against it.
+    /// Makes a healthy disk's record.
     pub(crate) fn new(directory: PathBuf) -> Self {
         Self {
             directory,
@@ -48,39 +48,39 @@ impl Health {
         }
     }
 
-    /// Whether anything may be written.
+    /// Whether the cache may write.
     pub(crate) fn is_writable(&self) -> bool {
         self.is_writable.load(Acquire)
     }
 
-    /// Whether anything may be read.
+    /// Whether the cache may read.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
         self.is_readable.load(Acquire)
     }
 
-    /// Why not.
+    /// Reason for which the disk is bypassed, if it is.
     pub(crate) fn reason(&self) -> Option<String> {
         self.lock().clone()
     }
 
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub(crate) fn errors(&self) -> u64 {
         self.errors.load(Relaxed)
     }
 
-    /// One more operation that failed, of no consequence beyond itself.
+    /// Counts a failed operation that has no further consequence.
     pub(crate) fn count_error(&self) {
         self.errors.fetch_add(1, Relaxed);
     }
 
-    /// The disk is left alone until [`Health::recover`]. Said once.
+    /// Counts a failed operation and bypasses the disk until [`Health::recover`]. Logs it once.
     pub(crate) fn fail(&self, bypass: Bypass, doing: &str, error: &dyn Display) {
         self.count_error();
         self.bypass(bypass, format!("{doing}: {error}"));
     }
 
-    /// The same for what is no failed operation.
+    /// Bypasses the disk for a reason that is no failed operation.
     pub(crate) fn bypass(&self, bypass: Bypass, why: String) {
         let mut reason = self.lock();
         self.is_writable.store(false, Release);
@@ -90,13 +90,14 @@ impl Health {
         if reason.is_none() {
             let directory = self.directory.display();
             log::warn!(
-                "cache {directory}: {why}. Reads go on from the store; the disk is tried again now and then"
+                "cache {directory}: {why}. Reads go on from the store; the disk is tried again now \
+                 and then"
             );
         }
         *reason = Some(why);
     }
 
-    /// A read failed: a few in a row mean that the disk is degraded.
+    /// Counts a failed read; a few in a row mean that the disk is degraded.
     pub(crate) fn read_failed(&self, error: &dyn Display) {
         if READ_FAILURES_MAX <= self.read_failures.fetch_add(1, Relaxed) + 1 {
             return self.fail(Bypass::All, "reading", error);
@@ -104,7 +105,7 @@ impl Health {
         self.count_error();
     }
 
-    /// A read that touched the disk went well.
+    /// Ends a row of failed reads.
     #[inline]
     pub(crate) fn read_went_well(&self) {
         if self.read_failures.load(Relaxed) != 0 {
@@ -112,7 +113,7 @@ impl Health {
         }
     }
 
-    /// It works again. Said once.
+    /// Uses the disk again. Logs it once.
     pub(crate) fn recover(&self) {
         let mut reason = self.lock();
         self.read_failures.store(0, Relaxed);

@@ -1,4 +1,4 @@
-//! The journal's records: which files there are and which of their extents.
+//! The records of the journal: which cache files there are, and which of their extents.
 //!
 //! ```text
 //! +-------------+------+--------+---------------------+---------+
@@ -6,28 +6,30 @@
 //! | marker      | u8   | u16    | `length` bytes      | u32     |
 //! +-------------+------+--------+---------------------+---------+
 //!
-//! kind 1  file     u32 id, u64 generation, u64 size of the object, then store, name, ETag: each u16 length, UTF-8
+//! kind 1  file     u32 id, u64 generation, u64 size of the object,
+//!                  then store, name, ETag: each u16 length, UTF-8
 //! kind 2  present  u32 id, runs of extents
 //! kind 3  absent   u32 id, runs of extents
 //! kind 4  gone     u32 id
-//! a run            two LEB128 numbers: extents left out since the last run's end, extents of the run less one
+//! a run            two LEB128 numbers: extents left out since the last run's end,
+//!                  extents of the run less one
 //! ```
 //!
-//! The CRC is that of kind, length and body. Where a record is wrong, the next marker with a right
-//! record behind it is looked for, so that a torn or flipped record loses what it said and no more.
-//! No text can hold a marker: FF is in no UTF-8. The marker ends with the format's version. Lost
-//! records are harmless: extents that are there but not known are given back at the start, and
-//! those that are known but not there fail their checksum.
+//! The CRC covers kind, length and body. Where a record is wrong, the reader looks for the next
+//! marker with a right record behind it, so that a torn or flipped record loses its own contents
+//! and no more. No text can hold a marker: FF is in no UTF-8. The marker ends with the format's
+//! version. Lost records are harmless: the start punches extents that no record mentions, and
+//! extents that are not there fail their checksum.
 
-use crate::limits::{OBJECT_BYTES_MAX, RUNS_PER_RECORD_MAX};
+use crate::disk::limits::{OBJECT_BYTES_MAX, RUNS_PER_RECORD_MAX};
 
 mod decode;
 
 pub(crate) use decode::{Record, Records};
 
-/// Begins every record.
+/// Marker with which every record begins.
 const MARKER: [u8; 4] = [0xff, 0xfe, b'J', 1];
-/// Marker, kind, length.
+/// Bytes of marker, kind and length.
 const HEADER_BYTES: usize = MARKER.len() + 3;
 const CHECKSUM_BYTES: usize = 4;
 
@@ -36,33 +38,30 @@ const PRESENT: u8 = 2;
 const ABSENT: u8 = 3;
 const GONE: u8 = 4;
 
-/// What is on disk under a number.
+/// Record of a cache file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRecord<'a> {
-    /// Its number, which is also its name.
+    /// Number of the file, which is also its name.
     pub(crate) id: u32,
-    /// Its life: part of its checksums.
+    /// Random number that is part of its checksums.
     pub(crate) generation: u64,
     /// Bytes of the object.
     pub(crate) size: u64,
-    /// The object's store.
     pub(crate) store: &'a str,
-    /// The object's name.
     pub(crate) name: &'a str,
-    /// The object's version.
     pub(crate) etag: &'a str,
 }
 
 /// Whether extents came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// They are there.
+    /// The extents are there.
     Present,
-    /// They are not.
+    /// The extents are not there.
     Absent,
 }
 
-/// A file was made.
+/// Writes the record of a file that was made.
 pub(crate) fn write_file(out: &mut Vec<u8>, file: &FileRecord<'_>) {
     debug_assert!(file.size <= OBJECT_BYTES_MAX);
     write_record(out, FILE, |out| {
@@ -73,12 +72,12 @@ pub(crate) fn write_file(out: &mut Vec<u8>, file: &FileRecord<'_>) {
     });
 }
 
-/// A file was removed.
+/// Writes the record of a file that was removed.
 pub(crate) fn write_gone(out: &mut Vec<u8>, id: u32) {
     write_record(out, GONE, |out| out.extend_from_slice(&id.to_le_bytes()));
 }
 
-/// Extents of a file came or went. They ascend.
+/// Writes the records of ascending extents of a file that came or went.
 pub(crate) fn write_extents(
     out: &mut Vec<u8>,
     id: u32,
@@ -90,7 +89,7 @@ pub(crate) fn write_extents(
     while runs.peek().is_some() {
         write_record(out, kind, |out| {
             out.extend_from_slice(&id.to_le_bytes());
-            // Each record counts from 0, so that none needs the one before.
+            // Each record counts from 0, so that none depends on the one before.
             let mut end = 0;
             for run in runs.by_ref().take(RUNS_PER_RECORD_MAX) {
                 write_number(out, run.first - end);
@@ -126,14 +125,14 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
     out.push(number as u8);
 }
 
-/// Extents that follow each other.
+/// Run of extents that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: u32,
     last: u32,
 }
 
-/// Runs of ascending numbers.
+/// Iterator over the runs of ascending numbers.
 struct Runs<I> {
     extents: I,
     next: Option<u32>,

@@ -1,4 +1,4 @@
-//! The start: lock, journal, and what of it is true.
+//! Startup: takes the lock, reads the journal, checks it against the files.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,33 +8,33 @@ use std::{
 };
 
 use super::{
-    Body, Disk,
+    CacheFile, Disk,
     accounting::mark,
-    body::{DATA_SUFFIX, Key, data_id},
-    files::{Files, Open, OpenFile, System, read_full, write_full},
+    cache_file::{DATA_SUFFIX, ObjectKey, data_id},
+    file_system::{FileSystem, OpenFile, OpenMode, RealFileSystem, read_full, write_full},
     health::Bypass,
     journal::{FileRecord, Record, Records},
-    kept::{KEPT_SUFFIX, NEW_KEPT_SUFFIX, cost},
-    log_file::{JOURNAL_NAME, NEW_JOURNAL_NAME},
+    journal_file::{JOURNAL_NAME, NEW_JOURNAL_NAME},
+    sidecar::{NEW_SIDECAR_SUFFIX, SIDECAR_SUFFIX, cost},
 };
 use crate::{
     Error, ObjectMeta,
-    limits::{EXTENT_OVERHEAD_BYTES, FILE_OVERHEAD_BYTES, JOURNAL_BYTES_MAX},
+    disk::limits::{EXTENT_OVERHEAD_BYTES, FILE_OVERHEAD_BYTES, JOURNAL_BYTES_MAX},
 };
 
-/// The name of the file that is locked.
+/// Name of the lock file.
 const LOCK_NAME: &str = "lock";
 
-/// Why a directory cannot be used.
+/// Reason why a directory cannot be used.
 enum Refusal {
     /// Another process uses it.
     Locked(Error),
-    /// The system says no.
+    /// A system call failed.
     Failed(&'static str, io::Error),
 }
 
 impl Disk {
-    /// Takes the directory over with what is in it.
+    /// Locks the directory and loads its index.
     pub(super) fn load(&self) -> Result<(), Error> {
         match self.take_directory() {
             Ok(()) => {}
@@ -44,7 +44,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The same when the start has failed, or the directory has vanished. Returns whether it is
+    /// Does the same after a failed start or a vanished directory. Returns whether the directory is
     /// ours now.
     pub(super) fn load_again(&self) -> bool {
         match self.take_directory() {
@@ -62,9 +62,10 @@ impl Disk {
 
     fn take_directory(&self) -> Result<(), Refusal> {
         let failed = |doing| move |error| Refusal::Failed(doing, error);
-        self.files.make_directory(&self.directory).map_err(failed("making the directory"))?;
+        self.file_system.make_directory(&self.directory).map_err(failed("making the directory"))?;
         let lock = self.take_lock()?;
-        let names = self.files.names(&self.directory).map_err(failed("listing the directory"))?;
+        let names =
+            self.file_system.names(&self.directory).map_err(failed("listing the directory"))?;
         let journal = self.read_journal().map_err(failed("reading the journal"))?;
         let is_exact = self.restore(&journal, &names);
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(lock);
@@ -75,18 +76,21 @@ impl Disk {
 
     fn take_lock(&self) -> Result<Box<dyn OpenFile>, Refusal> {
         let failed = |error| Refusal::Failed("locking the directory", error);
-        let lock = self.files.open(&self.directory.join(LOCK_NAME), Open::Make).map_err(failed)?;
+        let lock = self
+            .file_system
+            .open(&self.directory.join(LOCK_NAME), OpenMode::Make)
+            .map_err(failed)?;
         if !lock.lock().map_err(failed)? {
             return Err(Refusal::Locked(locked_by(&self.directory, lock.as_ref())));
         }
         let pid = format!("{}\n", std::process::id());
-        // Only for people: the lock holds without it.
+        // The number is for people: the lock holds without it.
         let _ = lock.set_length(0).and_then(|()| write_full(lock.as_ref(), pid.as_bytes(), 0));
         Ok(lock)
     }
 
     fn read_journal(&self) -> io::Result<Vec<u8>> {
-        let file = match self.files.open(&self.directory.join(JOURNAL_NAME), Open::Read) {
+        let file = match self.file_system.open(&self.directory.join(JOURNAL_NAME), OpenMode::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             file => file?,
         };
@@ -104,50 +108,50 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Returns whether the journal says exactly what is there.
+    /// Restores the index. Returns whether the journal says exactly what is there.
     fn restore(&self, journal: &[u8], names: &[String]) -> bool {
         let mut records = Records::new(journal);
-        let bodies = read_bodies(&mut records);
+        let cache_files = read_cache_files(&mut records);
         let mut is_exact = records.skipped() == 0 && !journal.is_empty();
-        let mut ids: Vec<u32> = bodies.keys().copied().collect();
+        let mut ids: Vec<u32> = cache_files.keys().copied().collect();
         ids.extend(names.iter().filter_map(|name| data_id(name)));
         ids.iter().for_each(|id| self.accounting().skip_ids(*id));
-        for body in newest(bodies) {
-            is_exact &= self.restore_body(body);
+        for cache_file in newest(cache_files) {
+            is_exact &= self.restore_cache_file(cache_file);
         }
-        self.restore_kept(names);
+        self.restore_sidecars(names);
         self.remove_unknown(names);
         is_exact
     }
 
-    /// Returns whether it is as it should be.
-    fn restore_body(&self, body: Body) -> bool {
-        let path = body.path(&self.directory);
-        let Ok(status) = self.files.status(&path) else { return false };
-        if body.extents.is_empty() {
+    /// Restores one file. Returns whether it is as the journal says.
+    fn restore_cache_file(&self, cache_file: CacheFile) -> bool {
+        let path = cache_file.path(&self.directory);
+        let Ok(status) = self.file_system.status(&path) else { return false };
+        if cache_file.extents.is_empty() {
             return false;
         }
-        let expected = body.present_disk_bytes();
+        let expected = cache_file.present_disk_bytes();
         let overhead = FILE_OVERHEAD_BYTES + expected / (1 << 20) * EXTENT_OVERHEAD_BYTES;
         let fits =
-            status.allocated <= expected + overhead && status.length == body.key.file_bytes();
-        if !fits && self.trim(&body).is_err() {
+            status.allocated <= expected + overhead && status.length == cache_file.key.file_bytes();
+        if !fits && self.trim(&cache_file).is_err() {
             return false;
         }
-        self.accounting().restore_body(body);
+        self.accounting().restore_cache_file(cache_file);
         fits
     }
 
-    /// Gives back what no record speaks of: the journal's last words were lost.
-    fn trim(&self, body: &Body) -> io::Result<()> {
-        let file = self.files.open(&body.path(&self.directory), Open::Write)?;
-        file.set_length(body.key.file_bytes())?;
+    /// Punches extents that no record mentions: the last records of the journal were lost.
+    fn trim(&self, cache_file: &CacheFile) -> io::Result<()> {
+        let file = self.file_system.open(&cache_file.path(&self.directory), OpenMode::Write)?;
+        file.set_length(cache_file.key.file_bytes())?;
         let mut start = 0;
-        let ends = body.extents.present().map(|extent| (extent, extent + 1));
-        for (next, end) in ends.chain([(body.extents.count(), 0)]) {
+        let ends = cache_file.extents.present().map(|extent| (extent, extent + 1));
+        for (next, end) in ends.chain([(cache_file.extents.count(), 0)]) {
             if start < next {
-                let offset = Body::extent_offset(start);
-                let end = Body::extent_offset(next).min(body.key.file_bytes());
+                let offset = CacheFile::extent_offset(start);
+                let end = CacheFile::extent_offset(next).min(cache_file.key.file_bytes());
                 file.punch(offset, end - offset)?;
             }
             start = end;
@@ -155,26 +159,26 @@ impl Disk {
         Ok(())
     }
 
-    fn restore_kept(&self, names: &[String]) {
+    fn restore_sidecars(&self, names: &[String]) {
         for name in names {
-            let Some(kept) = name.strip_suffix(KEPT_SUFFIX) else { continue };
-            let Ok(status) = self.files.status(&self.directory.join(name)) else { continue };
+            let Some(kept) = name.strip_suffix(SIDECAR_SUFFIX) else { continue };
+            let Ok(status) = self.file_system.status(&self.directory.join(name)) else { continue };
             let bytes = cost(status.length);
             let mut accounting = self.accounting();
             accounting.bytes += bytes;
-            accounting.kept.insert(kept.to_owned(), bytes);
+            accounting.sidecars.insert(kept.to_owned(), bytes);
         }
-        self.shrink_kept();
+        self.shrink_sidecars();
     }
 
-    /// Files that look like ours and are not known.
+    /// Removes files that look like the cache's and are not in the index.
     fn remove_unknown(&self, names: &[String]) {
         let known = self.accounting().ids();
         for name in names {
             let is_unknown =
                 name.ends_with(DATA_SUFFIX) && data_id(name).is_some_and(|id| !known.contains(&id));
-            if is_unknown || name == NEW_JOURNAL_NAME || name.ends_with(NEW_KEPT_SUFFIX) {
-                let removed = self.files.remove(&self.directory.join(name));
+            if is_unknown || name == NEW_JOURNAL_NAME || name.ends_with(NEW_SIDECAR_SUFFIX) {
+                let removed = self.file_system.remove(&self.directory.join(name));
                 removed.unwrap_or_else(|_| self.health.count_error());
             }
         }
@@ -183,7 +187,7 @@ impl Disk {
     fn go_on_with_journal(&self, length: u64, is_exact: bool) {
         self.accounting().bytes += length;
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.files.open(&self.directory.join(JOURNAL_NAME), Open::Write) {
+        match self.file_system.open(&self.directory.join(JOURNAL_NAME), OpenMode::Write) {
             Ok(file) if is_exact => journal.go_on(file, length),
             _ => {
                 journal.write_anew_over(length);
@@ -193,17 +197,17 @@ impl Disk {
         }
     }
 
-    /// Whether the directory is not the one that was locked.
+    /// Whether the directory is no longer the one that was locked.
     pub(super) fn is_replaced(&self) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ours) = lock.as_ref().and_then(|lock| lock.status().ok()) else { return false };
-        match self.files.status(&self.directory.join(LOCK_NAME)) {
+        match self.file_system.status(&self.directory.join(LOCK_NAME)) {
             Ok(there) => there.identity != ours.identity,
             Err(error) => error.kind() == ErrorKind::NotFound,
         }
     }
 
-    /// Somebody has removed or replaced the directory: what was in it is not there any more.
+    /// Empties the index: somebody has removed or replaced the directory.
     pub(super) fn lose_directory(&self) {
         self.health.fail(Bypass::All, "looking at the directory", &"it was removed or replaced");
         let length = self.journal.lock().unwrap_or_else(PoisonError::into_inner).reset();
@@ -214,52 +218,54 @@ impl Disk {
     }
 }
 
-/// What the journal says is there.
-fn read_bodies(records: &mut Records<'_>) -> BTreeMap<u32, Body> {
-    let mut bodies: BTreeMap<u32, Body> = BTreeMap::new();
+/// Reads the files and extents that the journal lists.
+fn read_cache_files(records: &mut Records<'_>) -> BTreeMap<u32, CacheFile> {
+    let mut cache_files: BTreeMap<u32, CacheFile> = BTreeMap::new();
     for record in records {
         match record {
             Record::File(file) => {
-                if let Some(body) = body(&file) {
-                    bodies.entry(file.id).or_insert(body);
+                if let Some(cache_file) = cache_file(&file) {
+                    cache_files.entry(file.id).or_insert(cache_file);
                 }
             }
             Record::Extents { id, presence, runs } => {
-                if let Some(body) = bodies.get(&id) {
-                    runs.for_each(|run| mark(body, run, presence));
+                if let Some(cache_file) = cache_files.get(&id) {
+                    runs.for_each(|run| mark(cache_file, run, presence));
                 }
             }
-            Record::Gone(id) => drop(bodies.remove(&id)),
+            Record::Gone(id) => drop(cache_files.remove(&id)),
         }
     }
-    bodies
+    cache_files
 }
 
-fn body(file: &FileRecord<'_>) -> Option<Body> {
+fn cache_file(file: &FileRecord<'_>) -> Option<CacheFile> {
     let meta =
         ObjectMeta { name: file.name.to_owned(), size: file.size, etag: file.etag.to_owned() };
-    let key = Key { store: file.store.to_owned(), meta };
-    key.is_keepable().then(|| Body::new(file.id, file.generation, Arc::new(key)))
+    let key = ObjectKey { store: file.store.to_owned(), meta };
+    key.is_keepable().then(|| CacheFile::new(file.id, file.generation, Arc::new(key)))
 }
 
-/// One file of each object: if a record that one was removed is lost, the later one is the one that
-/// lives.
-fn newest(bodies: BTreeMap<u32, Body>) -> impl Iterator<Item = Body> {
+/// Keeps one file of each object: where the record of a removal is lost, the later file is the live
+/// one.
+fn newest(cache_files: BTreeMap<u32, CacheFile>) -> impl Iterator<Item = CacheFile> {
     let mut ids = HashMap::new();
-    for (id, body) in &bodies {
-        ids.insert(Arc::clone(&body.key), *id);
+    for (id, cache_file) in &cache_files {
+        ids.insert(Arc::clone(&cache_file.key), *id);
     }
-    bodies.into_values().filter(move |body| ids.get(&body.key) == Some(&body.id))
+    cache_files
+        .into_values()
+        .filter(move |cache_file| ids.get(&cache_file.key) == Some(&cache_file.id))
 }
 
-/// Whether another process uses a cache directory, which need not exist. Nothing is changed.
+/// Checks that no other process uses a cache directory, which need not exist. Changes nothing.
 ///
 /// # Errors
 /// [`Error::Locked`] if so.
 pub(crate) fn check_unused(directory: &Path) -> Result<(), Error> {
-    let lock = match System.open(&directory.join(LOCK_NAME), Open::Read) {
+    let lock = match RealFileSystem.open(&directory.join(LOCK_NAME), OpenMode::Read) {
         Ok(lock) => lock,
-        // It is not there, or a cache could not open it either and would go on without a disk.
+        // There is none, or a cache could not open it either and would go on without a disk.
         Err(_) => return Ok(()),
     };
     match lock.lock() {
@@ -276,6 +282,7 @@ fn locked_by(directory: &Path, lock: &dyn OpenFile) -> Error {
     let who = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
     let directory = directory.display();
     Error::Locked(format!(
-        "cache directory {directory} is in use by {who}; expected a directory of its own for each process"
+        "cache directory {directory} is in use by {who}; expected a directory of its own for each \
+         process"
     ))
 }

@@ -1,9 +1,9 @@
-//! The task that looks after a disk: writes the journal, gives space back, tries a degraded disk
-//! again.
+//! The maintenance task of a disk: writes the journal, evicts extents for the free space of others,
+//! tries a degraded disk again.
 //!
-//! A task of each disk waits on the cache's runtime, and what blocks for the device runs on a
-//! thread of that runtime's pool ([`super::threads`]). A disk at rest costs no thread, and one that
-//! hangs holds its own share of them and no other's.
+//! The task waits on the cache's runtime, and its blocking work runs on a thread of the disk's
+//! share ([`super::threads`]). An idle disk costs no thread, and a hung one holds only its own
+//! share.
 
 use std::sync::{
     Arc, Weak,
@@ -19,37 +19,37 @@ use tokio::{
     time::{Duration, Instant, timeout_at},
 };
 
-use super::{Access, Disk};
-use crate::limits::{FLUSH_DELAY, LOOK_PAUSE, RETRY_PAUSE};
+use super::{Disk, DiskAccess};
+use crate::disk::limits::{CHECK_INTERVAL, FLUSH_DELAY, RETRY_PAUSE};
 
-/// Wakes the maintenance.
+/// Wakes the maintenance task.
 #[derive(Debug, Default)]
 pub(super) struct Notifier {
-    is_rung: AtomicBool,
+    is_notified: AtomicBool,
     is_stopped: AtomicBool,
     woken: Notify,
 }
 
 impl Notifier {
-    /// There is something to write.
+    /// Wakes the task: there is something to write.
     pub(super) fn notify(&self) {
-        if !self.is_rung.swap(true, AcqRel) {
+        if !self.is_notified.swap(true, AcqRel) {
             self.woken.notify_one();
         }
     }
 
-    /// The maintenance goes home.
+    /// Ends the maintenance task.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Release);
         self.woken.notify_one();
     }
 
-    /// Waits for the notifier, or for time to pass. False: stopped.
+    /// Waits for a notification, or for time to pass. False: stopped.
     async fn wait(&self, pause: Duration) -> bool {
-        self.wait_while(pause, || !self.is_rung.load(Acquire)).await
+        self.wait_while(pause, || !self.is_notified.load(Acquire)).await
     }
 
-    /// Waits for more to come together. False: stopped.
+    /// Waits for more changes to write together. False: stopped.
     async fn collect(&self, pause: Duration) -> bool {
         self.wait_while(pause, || true).await
     }
@@ -64,47 +64,48 @@ impl Notifier {
         !self.is_stopped.load(Acquire)
     }
 
-    /// Whether it was rung since the last time.
+    /// Whether there was a notification since the last call.
     fn take(&self) -> bool {
-        self.is_rung.swap(false, AcqRel)
+        self.is_notified.swap(false, AcqRel)
     }
 }
 
-/// Starts the task of a disk. It ends when the disk is closed, or nobody has it any more.
+/// Starts the task of a disk. It ends when the disk is closed or dropped.
 pub(super) fn start(disk: &Arc<Disk>, runtime: &Handle) {
-    drop(runtime.spawn(keep(Arc::clone(&disk.notifier), Arc::downgrade(disk), runtime.clone())));
+    drop(runtime.spawn(run(Arc::clone(&disk.notifier), Arc::downgrade(disk), runtime.clone())));
 }
 
-async fn keep(notifier: Arc<Notifier>, disk: Weak<Disk>, runtime: Handle) {
-    let mut looked = Instant::now();
-    while notifier.wait(LOOK_PAUSE).await && notifier.collect(FLUSH_DELAY).await {
+async fn run(notifier: Arc<Notifier>, disk: Weak<Disk>, runtime: Handle) {
+    let mut checked_at = Instant::now();
+    while notifier.wait(CHECK_INTERVAL).await && notifier.collect(FLUSH_DELAY).await {
         let Some(disk) = disk.upgrade() else { return };
         let is_writable = disk.health.is_writable();
-        let pause = if is_writable { LOOK_PAUSE } else { RETRY_PAUSE };
-        // While the disk is degraded nothing is written, but the time of the next try comes.
-        let (must_flush, must_look) = (notifier.take() && is_writable, pause <= looked.elapsed());
-        if must_look {
-            looked = Instant::now();
+        let pause = if is_writable { CHECK_INTERVAL } else { RETRY_PAUSE };
+        // While the disk is degraded the task writes nothing, but waits for the next try.
+        let (must_flush, must_check) =
+            (notifier.take() && is_writable, pause <= checked_at.elapsed());
+        if must_check {
+            checked_at = Instant::now();
         }
-        if must_flush || must_look {
-            let tended = Arc::clone(&disk);
-            let tend = move || {
+        if must_flush || must_check {
+            let own = Arc::clone(&disk);
+            let work = move || {
                 if must_flush {
-                    tended.flush();
+                    own.flush();
                 }
-                if must_look {
-                    tended.look();
+                if must_check {
+                    own.check();
                 }
             };
             // None: the runtime ends, and this task with it.
-            disk.run(&runtime, Access::Write, tend).await;
+            disk.run(&runtime, DiskAccess::Write, work).await;
         }
     }
 }
 
 impl Disk {
-    /// What is to be done now and then.
-    pub(super) fn look(&self) {
+    /// Checks directory and free space, or tries a degraded disk again.
+    pub(super) fn check(&self) {
         if self.is_closed.load(Acquire) {
             return;
         }
@@ -114,19 +115,21 @@ impl Disk {
         if self.is_replaced() {
             return self.lose_directory();
         }
-        // A file that could not be opened while the disk was well gives its space back as soon as
-        // it can.
-        self.bury();
-        self.look_at_space();
+        // Retries what failed on a healthy disk, such as a punch for want of descriptors.
+        self.reclaim_space();
+        self.check_space();
     }
 
-    /// A disk that was degraded is asked whether it works again.
+    /// Checks whether a degraded disk works again.
     fn try_again(&self) {
         if self.is_ours() && self.is_replaced() {
             self.lose_directory();
         }
-        let works =
-            if self.is_ours() { self.rewrite_journal() && self.bury() } else { self.load_again() };
+        let works = if self.is_ours() {
+            self.rewrite_journal() && self.reclaim_space()
+        } else {
+            self.load_again()
+        };
         if works {
             self.health.recover();
         }

@@ -1,4 +1,4 @@
-//! Reads of blocks: the product's hot path.
+//! Reads of blocks: the hot path of the cache.
 
 use std::{cell::RefCell, io, ops::Range, sync::atomic::Ordering::Acquire};
 
@@ -6,75 +6,81 @@ use bytes::Bytes;
 
 use super::{
     BLOCK_BYTES, BLOCK_DATA_BYTES, EXTENT_BLOCKS,
-    body::Body,
-    files::{OpenFile, read_full},
+    cache_file::CacheFile,
+    file_system::{OpenFile, read_full},
 };
-use crate::limits::{READ_BLOCKS_MAX, SCRATCH_BLOCKS};
+use crate::disk::limits::{READ_BLOCKS_MAX, SCRATCH_BLOCKS};
 
 /// Whether a read may wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// It must not.
+pub(crate) enum ReadMode {
+    /// Reads the page cache only.
     Now,
-    /// It may.
+    /// Waits for the device.
     Wait,
 }
 
-/// How a read ended.
+/// Outcome of a read.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    /// With the bytes.
+pub(crate) enum ReadOutcome {
+    /// All blocks were right.
     Read(Bytes),
-    /// It would have to wait for the device.
+    /// The read would have to wait for the device.
     WouldWait,
-    /// Its space was given back meanwhile.
+    /// An extent was evicted meanwhile.
     Evicted,
-    /// A block was wrong.
+    /// The checksum of a block was wrong.
     Wrong {
-        /// Which.
+        /// Number of the block in the file.
         block: u64,
-        /// Whether it was a hole: then it was never written, or its space was given back before a
-        /// crash.
+        /// Whether it was a hole: never written, or evicted before a crash.
         is_hole: bool,
     },
-    /// The system said no.
+    /// The system call failed.
     Failed(io::Error),
 }
 
 thread_local! {
-    /// Blocks arrive here and are checked here, so that a small read makes one allocation, of the
-    /// size asked for.
+    /// Buffer in which blocks are read and checked, so that a small read makes one allocation, of
+    /// the size asked for.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Reads and checks a range of the object.
-pub(crate) fn read(body: &Body, file: &dyn OpenFile, range: &Range<u64>, how: How) -> Outcome {
+pub(crate) fn read(
+    cache_file: &CacheFile,
+    file: &dyn OpenFile,
+    range: &Range<u64>,
+    how: ReadMode,
+) -> ReadOutcome {
     let Ok(length) = usize::try_from(range.end - range.start) else {
-        return Outcome::Failed(io::ErrorKind::InvalidInput.into());
+        return ReadOutcome::Failed(io::ErrorKind::InvalidInput.into());
     };
     let mut out = Vec::with_capacity(length);
-    // What is wrong at the end was right at the begin only if no space was given back between.
-    let evictions = body.evictions.load(Acquire);
-    match fill(body, file, range, how, &mut out) {
-        Ok(()) => Outcome::Read(Bytes::from(out)),
-        Err(Outcome::Wrong { .. }) if body.evictions.load(Acquire) != evictions => Outcome::Evicted,
+    // A wrong block is corrupt only if nothing was evicted since.
+    let evictions = cache_file.evictions.load(Acquire);
+    match fill(cache_file, file, range, how, &mut out) {
+        Ok(()) => ReadOutcome::Read(Bytes::from(out)),
+        Err(ReadOutcome::Wrong { .. }) if cache_file.evictions.load(Acquire) != evictions => {
+            ReadOutcome::Evicted
+        }
         Err(outcome) => outcome,
     }
 }
 
 fn fill(
-    body: &Body,
+    cache_file: &CacheFile,
     file: &dyn OpenFile,
     range: &Range<u64>,
-    how: How,
+    how: ReadMode,
     out: &mut Vec<u8>,
-) -> Result<(), Outcome> {
+) -> Result<(), ReadOutcome> {
     let blocks = blocks(range);
     if blocks.end - blocks.start <= SCRATCH_BLOCKS as u64 {
         return SCRATCH.with_borrow_mut(|scratch| {
-            // Zeroed once in a thread's life; a read writes over it.
+            // Zeroed once in the life of a thread; reads overwrite it.
             scratch.resize(SCRATCH_BLOCKS * BLOCK_BYTES, 0);
-            step(body, file, range, &blocks, how, scratch, out)
+            step(cache_file, file, range, &blocks, how, scratch, out)
         });
     }
     let step_blocks = READ_BLOCKS_MAX as u64;
@@ -83,27 +89,27 @@ fn fill(
     let mut first = blocks.start;
     while first < blocks.end {
         let end = blocks.end.min(first + step_blocks);
-        step(body, file, range, &(first..end), how, &mut buffer, out)?;
+        step(cache_file, file, range, &(first..end), how, &mut buffer, out)?;
         first = end;
     }
     Ok(())
 }
 
-/// One read call, and what of the range is in its blocks.
+/// Makes one read call and appends the bytes of the range that are in its blocks.
 fn step(
-    body: &Body,
+    cache_file: &CacheFile,
     file: &dyn OpenFile,
     range: &Range<u64>,
     blocks: &Range<u64>,
-    how: How,
+    how: ReadMode,
     buffer: &mut [u8],
     out: &mut Vec<u8>,
-) -> Result<(), Outcome> {
+) -> Result<(), ReadOutcome> {
     let buffer = &mut buffer[..byte_count(blocks.end - blocks.start)];
     let count = read_blocks(file, buffer, blocks.start * BLOCK_BYTES as u64, how)?;
     for (number, block) in blocks.clone().zip(buffer.chunks(BLOCK_BYTES)) {
         let is_whole = (number - blocks.start + 1) * BLOCK_BYTES as u64 <= count as u64;
-        let data = body
+        let data = cache_file
             .seal
             .open(number, block)
             .filter(|_| is_whole)
@@ -120,38 +126,42 @@ fn read_blocks(
     file: &dyn OpenFile,
     buffer: &mut [u8],
     at: u64,
-    how: How,
-) -> Result<usize, Outcome> {
+    how: ReadMode,
+) -> Result<usize, ReadOutcome> {
     match how {
-        How::Wait => read_full(file, buffer, at).map_err(Outcome::Failed),
-        // Less than asked for: the rest is not in memory.
-        How::Now => match file.read_now(buffer, at) {
+        ReadMode::Wait => read_full(file, buffer, at).map_err(ReadOutcome::Failed),
+        // Less than asked for: the rest is not in the page cache.
+        ReadMode::Now => match file.read_now(buffer, at) {
             Ok(count) if count == buffer.len() => Ok(count),
-            Ok(_) => Err(Outcome::WouldWait),
-            Err(_) => Err(Outcome::WouldWait),
+            Ok(_) => Err(ReadOutcome::WouldWait),
+            Err(_) => Err(ReadOutcome::WouldWait),
         },
     }
 }
 
-fn wrong(block: u64, bytes: &[u8]) -> Outcome {
-    Outcome::Wrong { block, is_hole: bytes.iter().all(|&byte| byte == 0) }
+fn wrong(block: u64, bytes: &[u8]) -> ReadOutcome {
+    ReadOutcome::Wrong { block, is_hole: bytes.iter().all(|&byte| byte == 0) }
 }
 
-/// Reads every block of an extent. Returns how many are wrong, without those that are holes, and
-/// how many are holes.
+/// Checks every block of an extent. Returns the number of wrong blocks that are not holes, and the
+/// number of holes.
 pub(crate) fn check_extent(
-    body: &Body,
+    cache_file: &CacheFile,
     file: &dyn OpenFile,
     extent: u32,
 ) -> io::Result<(u64, u64)> {
     let first = u64::from(extent) * EXTENT_BLOCKS as u64;
-    let bytes = usize::try_from(body.key.extent_disk_bytes(extent)).expect("at most 1 MiB");
+    let bytes = usize::try_from(cache_file.key.extent_disk_bytes(extent)).expect("at most 1 MiB");
     let mut buffer = vec![0; bytes];
     read_full(file, &mut buffer, first * BLOCK_BYTES as u64)?;
     let (mut corrupt, mut holes) = (0, 0);
     for (number, block) in (first..).zip(buffer.chunks(BLOCK_BYTES)) {
-        match body.seal.open(number, block).map_or_else(|| Some(wrong(number, block)), |_| None) {
-            Some(Outcome::Wrong { is_hole: true, .. }) => holes += 1,
+        match cache_file
+            .seal
+            .open(number, block)
+            .map_or_else(|| Some(wrong(number, block)), |_| None)
+        {
+            Some(ReadOutcome::Wrong { is_hole: true, .. }) => holes += 1,
             Some(_) => corrupt += 1,
             None => {}
         }

@@ -1,7 +1,7 @@
-//! The disk as a whole, on a real directory, with a file system that fails as told.
+//! The disk cache as a whole, on a real directory, with a file system that fails on demand.
 
 mod eviction;
-mod faults;
+mod fault;
 mod model;
 mod restart;
 
@@ -17,16 +17,17 @@ use tempfile::TempDir;
 use tokio::runtime::{Handle, Runtime};
 
 use super::{faulty::Faulty, *};
+use crate::AccessHint;
 
-/// A directory, what is told to the cache, and the file system it gets.
-pub(super) struct Place {
+/// Directory, options and file system of a cache.
+pub(super) struct Scene {
     pub(super) directory: TempDir,
-    pub(super) files: Faulty,
+    pub(super) file_system: Faulty,
     pub(super) options: CacheOptions,
 }
 
-impl Place {
-    /// With room for so many MiB.
+impl Scene {
+    /// Makes a scene with room for so many MiB.
     pub(super) fn new(mib: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = CacheOptions {
@@ -37,15 +38,15 @@ impl Place {
             fill_whole_max: 0,
             runtime: runtime(),
         };
-        Self { directory, files: Faulty::default(), options }
+        Self { directory, file_system: Faulty::default(), options }
     }
 
-    /// Opens it with nobody who looks after it.
+    /// Opens the cache without a maintenance task.
     #[allow(clippy::disallowed_methods, reason = "deadlines of tests are real")]
     pub(super) fn open(&self) -> Arc<Disk> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            match Disk::with_files(&self.options, Arc::new(self.files.clone())) {
+            match Disk::with_file_system(&self.options, Arc::new(self.file_system.clone())) {
                 // A child that another test starts at this moment has the lock's descriptor until
                 // it executes its program.
                 Err(Error::Locked(_)) if Instant::now() < deadline => thread::yield_now(),
@@ -54,7 +55,7 @@ impl Place {
         }
     }
 
-    /// A data file's path.
+    /// Paths of the cache files.
     pub(super) fn data_files(&self) -> Vec<std::path::PathBuf> {
         let entries = std::fs::read_dir(&self.options.directory).unwrap();
         let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -64,7 +65,7 @@ impl Place {
     }
 }
 
-/// Nothing runs on it here.
+/// Runtime for the options; nothing runs on it here.
 fn runtime() -> Handle {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME
@@ -73,7 +74,7 @@ fn runtime() -> Handle {
         .clone()
 }
 
-/// Bytes of disk that all files of a directory take.
+/// Disk space of all files of a directory.
 pub(super) fn allocated(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(directory).into_iter().flatten();
@@ -84,17 +85,17 @@ pub(super) fn allocated(directory: &Path) -> u64 {
         .sum()
 }
 
-/// An object by name; its bytes follow from name, version and position.
+/// Makes an object. Its bytes follow from name, version and position.
 pub(super) fn object(name: &str, size: u64) -> ObjectMeta {
     ObjectMeta { name: name.into(), size, etag: "\"v1\"".into() }
 }
 
-/// So many whole extents and some bytes.
+/// Size of so many whole extents and some bytes.
 pub(super) fn size(extents: u64, bytes: u64) -> u64 {
     extents * EXTENT_DATA_BYTES + bytes
 }
 
-/// What an object has at a range.
+/// Right bytes of an object at a range.
 pub(super) fn contents(meta: &ObjectMeta, range: Range<u64>) -> Vec<u8> {
     let seed = u64::from(crc32c::crc32c(format!("{}{}", meta.name, meta.etag).as_bytes()));
     let word =
@@ -109,33 +110,33 @@ pub(super) fn contents(meta: &ObjectMeta, range: Range<u64>) -> Vec<u8> {
     bytes
 }
 
-/// The range of an extent.
+/// Byte range of an extent.
 pub(super) fn extent_range(meta: &ObjectMeta, extent: u64) -> Range<u64> {
     let start = extent * EXTENT_DATA_BYTES;
     start..meta.size.min(start + EXTENT_DATA_BYTES)
 }
 
-/// Writes an extent with what is right.
-pub(super) fn write(file: &DiskFile, meta: &ObjectMeta, extent: u64) -> bool {
+/// Writes an extent with its right bytes.
+pub(super) fn write(file: &DiskObject, meta: &ObjectMeta, extent: u64) -> bool {
     file.write(extent, &contents(meta, extent_range(meta, extent)), Entrance::New)
 }
 
-/// Reads an extent; what is read must be right. Whether anything was.
-pub(super) fn read(file: &DiskFile, meta: &ObjectMeta, range: Range<u64>) -> bool {
-    let Some(bytes) = file.read(&range, Count::AsUse) else { return false };
+/// Reads an extent and checks its bytes. Returns whether it was there.
+pub(super) fn read(file: &DiskObject, meta: &ObjectMeta, range: Range<u64>) -> bool {
+    let Some(bytes) = file.read(&range, AccessHint::Random) else { return false };
     assert!(bytes == contents(meta, range.clone()), "wrong bytes at {range:?} of {}", meta.name);
     true
 }
 
 #[test]
-fn what_was_written_is_read_at_every_position() {
-    let place = Place::new(16);
-    let disk = place.open();
+fn written_bytes_are_read_at_every_position() {
+    let scene = Scene::new(16);
+    let disk = scene.open();
     let meta = object("a", size(2, 5000));
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     assert!(
-        file.try_read(&(0..1), Count::AsUse).is_none()
-            && file.read(&(0..1), Count::AsUse).is_none()
+        file.try_read(&(0..1), AccessHint::Random).is_none()
+            && file.read(&(0..1), AccessHint::Random).is_none()
             && !file.is_present(&(0..1))
     );
     for extent in 0..3 {
@@ -147,7 +148,8 @@ fn what_was_written_is_read_at_every_position() {
     for start in ends {
         for end in ends.into_iter().filter(|&end| start <= end) {
             assert!(read(&file, &meta, start..end), "{start}..{end}");
-            let now = file.try_read(&(start..end), Count::AsUse).expect("it was just written");
+            let now =
+                file.try_read(&(start..end), AccessHint::Random).expect("it was just written");
             assert!(now == contents(&meta, start..end), "{start}..{end}");
         }
     }
@@ -155,18 +157,18 @@ fn what_was_written_is_read_at_every_position() {
 
 #[test]
 fn ranges_that_are_none_of_the_object_are_not_there() {
-    let place = Place::new(16);
-    let disk = place.open();
+    let scene = Scene::new(16);
+    let disk = scene.open();
     let meta = object("a", size(1, 10));
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     assert!(write(&file, &meta, 0) && write(&file, &meta, 1));
     #[expect(clippy::reversed_empty_ranges, reason = "what a caller may get wrong")]
     let ranges = [0..meta.size + 1, 9..3, u64::MAX - 1..u64::MAX, meta.size + 1..meta.size + 2];
     for range in ranges {
         assert!(
             !file.is_present(&range)
-                && file.read(&range, Count::AsUse).is_none()
-                && file.try_read(&range, Count::AsUse).is_none()
+                && file.read(&range, AccessHint::Random).is_none()
+                && file.try_read(&range, AccessHint::Random).is_none()
         );
         if meta.size < range.start {
             file.remove(&range);
@@ -178,12 +180,12 @@ fn ranges_that_are_none_of_the_object_are_not_there() {
 
 #[test]
 fn objects_differ_by_store_name_version_and_size() {
-    let place = Place::new(16);
-    let disk = place.open();
+    let scene = Scene::new(16);
+    let disk = scene.open();
     let meta = object("a", 10_000);
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     assert!(write(&file, &meta, 0));
-    assert!(Arc::ptr_eq(&file, &disk.file("s3://b", &meta)));
+    assert!(Arc::ptr_eq(&file, &disk.object("s3://b", &meta)));
     let others = [
         ("s3://c", meta.clone()),
         ("s3://b", object("b", 10_000)),
@@ -192,62 +194,62 @@ fn objects_differ_by_store_name_version_and_size() {
     ];
     for (store, other) in others {
         assert!(
-            disk.file(store, &other).read(&(0..10), Count::AsUse).is_none(),
+            disk.object(store, &other).read(&(0..10), AccessHint::Random).is_none(),
             "{store} {other:?}"
         );
     }
     drop(file);
     assert!(
-        read(&disk.file("s3://b", &meta), &meta, 0..10_000),
+        read(&disk.object("s3://b", &meta), &meta, 0..10_000),
         "a new handle finds what is there"
     );
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused() {
-    let place = Place::new(16);
-    let disk = place.open();
-    let huge = object("huge", crate::limits::OBJECT_BYTES_MAX + 1);
-    let file = disk.file("s3://b", &huge);
+fn objects_that_the_disk_cannot_hold_are_refused() {
+    let scene = Scene::new(16);
+    let disk = scene.open();
+    let huge = object("huge", crate::disk::limits::OBJECT_BYTES_MAX + 1);
+    let file = disk.object("s3://b", &huge);
     assert!(!file.is_writable() && !file.write(0, &[0; EXTENT_DATA_BYTES as usize], Entrance::New));
     assert!(!file.is_present(&(0..1)));
-    let named = object(&"n".repeat(crate::limits::KEY_BYTES_MAX), 10);
-    assert!(!write(&disk.file("s3://b", &named), &named, 0));
+    let named = object(&"n".repeat(crate::disk::limits::KEY_BYTES_MAX), 10);
+    assert!(!write(&disk.object("s3://b", &named), &named, 0));
     let empty = object("empty", 0);
-    let file = disk.file("s3://b", &empty);
+    let file = disk.object("s3://b", &empty);
     assert!(!file.write(0, &[], Entrance::New) && !file.is_present(&(0..0)));
-    assert_eq!((disk.bodies().len(), place.data_files().len()), (0, 0));
+    assert_eq!((disk.cache_files().len(), scene.data_files().len()), (0, 0));
 }
 
 #[test]
-fn what_is_removed_is_not_there_and_its_space_is_free() {
-    let place = Place::new(16);
-    let disk = place.open();
+fn a_removed_extent_is_not_there_and_its_space_is_free() {
+    let scene = Scene::new(16);
+    let disk = scene.open();
     let meta = object("a", size(4, 0));
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     (0..4).for_each(|extent| assert!(write(&file, &meta, extent)));
-    let before = allocated(&place.options.directory);
+    let before = allocated(&scene.options.directory);
     file.remove(&(EXTENT_DATA_BYTES - 1..EXTENT_DATA_BYTES + 1));
     assert_eq!(
         (0..4).map(|extent| file.has_extent(extent)).collect::<Vec<_>>(),
         [false, false, true, true]
     );
-    assert!(allocated(&place.options.directory) + (2 << 20) <= before);
+    assert!(allocated(&scene.options.directory) + (2 << 20) <= before);
     assert!(!read(&file, &meta, 0..10) && read(&file, &meta, extent_range(&meta, 3)));
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
     file.remove(&(0..meta.size));
-    assert!(place.data_files().is_empty(), "with the last extent the file goes");
+    assert!(scene.data_files().is_empty(), "with the last extent the file goes");
     assert_eq!(stats(&disk).bytes, 0);
     assert!(write(&file, &meta, 2) && read(&file, &meta, extent_range(&meta, 2)));
 }
 
 #[test]
-fn dropped_objects_are_gone_and_bytes_freed_are_told() {
-    let place = Place::new(32);
-    let disk = place.open();
+fn dropped_objects_are_gone_and_their_bytes_are_reported() {
+    let scene = Scene::new(32);
+    let disk = scene.open();
     let (a, b) = (object("a", size(2, 0)), object("b", size(1, 0)));
     for meta in [&a, &b] {
-        assert!(write(&disk.file("s3://b", meta), meta, 0));
+        assert!(write(&disk.object("s3://b", meta), meta, 0));
     }
     assert_eq!(disk.list().len(), 2);
     let freed = disk.drop_files(|meta| meta.name == "a");
@@ -255,31 +257,32 @@ fn dropped_objects_are_gone_and_bytes_freed_are_told() {
     let left: Vec<ObjectMeta> = disk.list().into_iter().map(|object| object.meta).collect();
     assert_eq!(left, std::slice::from_ref(&b));
     assert!(
-        !read(&disk.file("s3://b", &a), &a, 0..10) && read(&disk.file("s3://b", &b), &b, 0..10)
+        !read(&disk.object("s3://b", &a), &a, 0..10) && read(&disk.object("s3://b", &b), &b, 0..10)
     );
     disk.drop_files(|_| true);
-    assert_eq!((stats(&disk).bytes, place.data_files().len()), (0, 0));
+    assert_eq!((stats(&disk).bytes, scene.data_files().len()), (0, 0));
 }
 
 #[test]
 fn corruption_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
     use std::os::unix::fs::FileExt;
-    let place = Place::new(16);
-    let disk = place.open();
+    let scene = Scene::new(16);
+    let disk = scene.open();
     let meta = object("a", size(2, 0));
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     (0..2).for_each(|extent| assert!(write(&file, &meta, extent)));
-    let data = std::fs::File::options().write(true).open(&place.data_files()[0]).unwrap();
+    let data = std::fs::File::options().write(true).open(&scene.data_files()[0]).unwrap();
     data.write_all_at(b"x", 5000).unwrap();
     assert!(read(&file, &meta, 0..4092), "another block");
     assert!(
-        file.try_read(&(4092..4093), Count::AsUse).is_none() && !read(&file, &meta, 4092..4093)
+        file.try_read(&(4092..4093), AccessHint::Random).is_none()
+            && !read(&file, &meta, 4092..4093)
     );
     assert!(!file.has_extent(0) && file.has_extent(1));
     assert_eq!(stats(&disk).corrupt, 1);
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..meta.size));
-    // A block at another's place has a right checksum of its own.
-    let block = std::fs::read(&place.data_files()[0]).unwrap()[..BLOCK_BYTES].to_vec();
+    // A block at the position of another has a right checksum for its own.
+    let block = std::fs::read(&scene.data_files()[0]).unwrap()[..BLOCK_BYTES].to_vec();
     data.write_all_at(&block, BLOCK_BYTES as u64).unwrap();
     assert!(!read(&file, &meta, 4092..4093));
 }
@@ -287,81 +290,84 @@ fn corruption_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
 #[test]
 fn verify_reads_every_block_and_removes_what_is_corrupt() {
     use std::os::unix::fs::FileExt;
-    let place = Place::new(16);
-    let disk = place.open();
+    let scene = Scene::new(16);
+    let disk = scene.open();
     let meta = object("a", size(1, 100));
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     (0..2).for_each(|extent| assert!(write(&file, &meta, extent)));
-    let body = Arc::clone(&disk.bodies()[0]);
-    assert_eq!(disk.verify(&body, 0), (EXTENT_DATA_BYTES, 0));
-    assert_eq!(disk.verify(&body, 1), (100, 0));
-    let data = std::fs::File::options().write(true).open(&place.data_files()[0]).unwrap();
+    let cache_file = Arc::clone(&disk.cache_files()[0]);
+    assert_eq!(disk.verify(&cache_file, 0), (EXTENT_DATA_BYTES, 0));
+    assert_eq!(disk.verify(&cache_file, 1), (100, 0));
+    let data = std::fs::File::options().write(true).open(&scene.data_files()[0]).unwrap();
     data.write_all_at(&[0xee; 6000], 255 * 4096 - 1000).unwrap();
-    assert_eq!(disk.verify(&body, 0), (EXTENT_DATA_BYTES, 2 * BLOCK_DATA_BYTES as u64));
-    assert_eq!(disk.verify(&body, 1), (100, 100));
+    assert_eq!(disk.verify(&cache_file, 0), (EXTENT_DATA_BYTES, 2 * BLOCK_DATA_BYTES as u64));
+    assert_eq!(disk.verify(&cache_file, 1), (100, 100));
     assert!(!file.has_extent(0) && !file.has_extent(1));
     assert_eq!((stats(&disk).corrupt, stats(&disk).bytes), (3, 0));
-    assert_eq!(disk.verify(&body, 0), (0, 0), "it is not there any more");
+    assert_eq!(disk.verify(&cache_file, 0), (0, 0), "it is not there any more");
 }
 
 #[test]
-fn what_is_kept_by_name_is_there_whole_or_not_at_all() {
-    let place = Place::new(16);
-    let disk = place.open();
-    assert_eq!(disk.kept("index"), None);
-    disk.keep("index", b"first");
-    disk.keep("index", &[7; 100_000]);
-    disk.keep("other", b"");
-    assert_eq!(disk.kept("index").unwrap(), vec![7; 100_000]);
-    assert_eq!(disk.kept("other").unwrap(), b""[..]);
-    assert_eq!(stats(&disk).bytes, kept::cost(100_017) + kept::cost(17));
+fn a_sidecar_is_there_whole_or_not_at_all() {
+    let scene = Scene::new(16);
+    let disk = scene.open();
+    assert_eq!(disk.read_sidecar("index"), None);
+    disk.write_sidecar("index", b"first");
+    disk.write_sidecar("index", &[7; 100_000]);
+    disk.write_sidecar("other", b"");
+    assert_eq!(disk.read_sidecar("index").unwrap(), vec![7; 100_000]);
+    assert_eq!(disk.read_sidecar("other").unwrap(), b""[..]);
+    assert_eq!(stats(&disk).bytes, sidecar::cost(100_017) + sidecar::cost(17));
     disk.close();
     let disk = {
         drop(disk);
-        place.open()
+        scene.open()
     };
-    assert_eq!(disk.kept("index").unwrap(), vec![7; 100_000]);
-    let path = place.options.directory.join("index.keep");
+    assert_eq!(disk.read_sidecar("index").unwrap(), vec![7; 100_000]);
+    let path = scene.options.directory.join("index.keep");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[50_000] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    assert_eq!(disk.kept("index"), None);
-    disk.keep_only(&|name| name == "index");
-    assert_eq!(disk.kept("other"), None);
-    disk.keep_only(&|_| false);
+    assert_eq!(disk.read_sidecar("index"), None);
+    disk.retain_sidecars(&|name| name == "index");
+    assert_eq!(disk.read_sidecar("other"), None);
+    disk.retain_sidecars(&|_| false);
     assert!(!path.exists());
 }
 
 #[test]
-fn things_kept_drive_out_extents_but_never_pass_the_limit() {
-    let place = Place::new(8);
-    let disk = place.open();
+fn sidecars_evict_extents_but_never_exceed_the_limit() {
+    let scene = Scene::new(8);
+    let disk = scene.open();
     let meta = object("a", size(20, 0));
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     (0..20).for_each(|extent| assert!(write(&file, &meta, extent)));
     for index in 0..10 {
-        disk.keep(&format!("k{index}"), &vec![1; 1 << 20]);
+        disk.write_sidecar(&format!("k{index}"), &vec![1; 1 << 20]);
         assert!(stats(&disk).bytes <= 8 << 20);
-        assert!(allocated(&place.options.directory) <= 8 << 20);
+        assert!(allocated(&scene.options.directory) <= 8 << 20);
     }
-    assert_eq!((0..10).filter(|index| disk.kept(&format!("k{index}")).is_some()).count(), 3);
+    assert_eq!(
+        (0..10).filter(|index| disk.read_sidecar(&format!("k{index}")).is_some()).count(),
+        3
+    );
     assert_eq!(stats(&disk).bypassed, None, "no space is no sickness");
     assert!(disk.flush() && write(&file, &meta, 0), "journal and extents have room beside them");
 }
 
 #[test]
 fn settings_that_hold_nothing_are_refused() {
-    let mut place = Place::new(16);
-    place.options.bytes_max = crate::limits::DISK_BYTES_MIN - 1;
-    let error = Disk::open(&place.options).unwrap_err();
+    let mut scene = Scene::new(16);
+    scene.options.bytes_max = crate::disk::limits::DISK_BYTES_MIN - 1;
+    let error = Disk::open(&scene.options).unwrap_err();
     assert!(
         matches!(&error, Error::Settings(text) if text.contains("expected at least 2097152")),
         "{error}"
     );
-    assert!(!place.options.directory.exists());
+    assert!(!scene.options.directory.exists());
 }
 
-/// Metrics of the disk alone.
+/// Counters of the disk alone.
 pub(super) fn stats(disk: &Disk) -> CacheStats {
     let mut stats = CacheStats::default();
     disk.add_stats(&mut stats);

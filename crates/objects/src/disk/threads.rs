@@ -1,27 +1,27 @@
-//! A disk's share of the threads that may block.
+//! The share of one disk in the threads that may block.
 //!
-//! The runtime's pool of such threads is that of all disks, and a thread in a read that does not
-//! come back is lost to it. So each disk has a limited number of them, kept until the work has
-//! really ended, whoever has given up waiting for it: a disk that hangs holds up itself. Reads and
-//! writes have limits of their own, so that reads do not stand behind the megabytes of fills, and
-//! so that fills take no more processors than their threads from those who wait.
+//! All disks share the runtime's pool of such threads, and a read that does not return costs the
+//! pool a thread. So each disk has a limited number of them. A thread counts until its work has
+//! really ended, even when nobody waits for it any more: a hung disk holds up only itself. Reads
+//! and writes have limits of their own, so that reads do not wait behind the megabytes of fills,
+//! and fills take no more processors than their threads.
 
 use std::sync::Arc;
 
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::limits::{DISK_READS_MAX, DISK_WRITES_MAX};
+use crate::disk::limits::{DISK_READS_MAX, DISK_WRITES_MAX};
 
-/// What a thread is for.
+/// Kind of access, which decides the limit that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Somebody waits for bytes.
+pub(crate) enum DiskAccess {
+    /// A read for which somebody waits.
     Read,
-    /// Writes, removals and checks of what is there.
+    /// A write, a removal or a verification.
     Write,
 }
 
-/// Threads that one disk may block at once.
+/// Limits of the threads that one disk may block at once.
 #[derive(Debug)]
 pub(crate) struct DiskThreads {
     reads: Arc<Semaphore>,
@@ -35,17 +35,17 @@ impl DiskThreads {
         Self { reads, writes }
     }
 
-    /// Waits for its turn, then runs the work on a thread of the runtime's pool. Who gives up
-    /// before its turn takes no thread. None: the runtime ended before.
+    /// Waits for a free thread of the limit, then runs the work on the runtime's pool. A caller
+    /// that gives up before takes no thread. None: the runtime ended before.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,
-        access: Access,
+        access: DiskAccess,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let threads = match access {
-            Access::Read => &self.reads,
-            Access::Write => &self.writes,
+            DiskAccess::Read => &self.reads,
+            DiskAccess::Write => &self.writes,
         };
         let permit =
             Arc::clone(threads).acquire_owned().await.expect("the semaphore is never closed");
@@ -84,7 +84,7 @@ mod tests {
         for index in 0..50 {
             let (hung, held, handle) =
                 (Arc::clone(&hung), Arc::clone(&held), runtime.handle().clone());
-            let access = if index % 2 == 0 { Access::Read } else { Access::Write };
+            let access = if index % 2 == 0 { DiskAccess::Read } else { DiskAccess::Write };
             let work = move || assert!(held.lock().unwrap().recv().is_err());
             stuck.push(runtime.spawn(async move { hung.run(&handle, access, work).await }));
         }
@@ -92,9 +92,9 @@ mod tests {
         while blocked() < DISK_READS_MAX || 0 < hung.writes.available_permits() {
             std::thread::yield_now();
         }
-        // Nobody waits for some of it any more, which does not bring its thread back.
+        // Nobody waits for some of the work any more, which does not bring its threads back.
         stuck.drain(..30).for_each(|task| task.abort());
-        for access in [Access::Read, Access::Write] {
+        for access in [DiskAccess::Read, DiskAccess::Write] {
             assert_eq!(runtime.block_on(well.run(runtime.handle(), access, || 7)), Some(7));
         }
         assert_eq!((blocked(), hung.writes.available_permits()), (DISK_READS_MAX, 0));
@@ -103,6 +103,6 @@ mod tests {
         for task in stuck {
             assert_eq!(runtime.block_on(task).unwrap(), Some(()));
         }
-        assert_eq!(runtime.block_on(hung.run(runtime.handle(), Access::Read, || 8)), Some(8));
+        assert_eq!(runtime.block_on(hung.run(runtime.handle(), DiskAccess::Read, || 8)), Some(8));
     }
 }

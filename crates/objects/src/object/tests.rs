@@ -1,7 +1,7 @@
 //! Objects over a store in memory, on tokio's paused clock: times are exact, and nothing waits for
 //! real.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -10,17 +10,17 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::*;
 use crate::{
-    Cache, CacheOptions,
+    AccessHint, Cache, CacheOptions, Error, Object, Progress, ReadOptions, Reading, Remote,
     disk::EXTENT_DATA_BYTES,
+    limits,
     remote::fake::{Answer, Fake, contents},
 };
 
-mod fetches;
-mod fills;
+mod fetch;
+mod fill;
 mod model;
-mod streams;
+mod stream;
 
 const MIB: u64 = 1 << 20;
 
@@ -30,20 +30,20 @@ struct Bench {
     cache: Arc<Cache>,
     object: Arc<Object>,
     bytes: Bytes,
-    /// Removed at the end.
+    /// Directory of the cache, removed at the end.
     directory: Option<TempDir>,
 }
 
-/// Of a cache with a disk.
+/// Options of a cache with a disk.
 #[derive(Clone, Copy)]
-struct Disked {
+struct DiskOptions {
     bytes_max: u64,
     fill_bytes_max: u64,
     fill_whole_max: u64,
     free_bytes_min: u64,
 }
 
-const AMPLE: Disked = Disked {
+const AMPLE: DiskOptions = DiskOptions {
     bytes_max: 256 * MIB,
     fill_bytes_max: 64 * MIB,
     fill_whole_max: 128 * MIB,
@@ -51,16 +51,16 @@ const AMPLE: Disked = Disked {
 };
 
 impl Bench {
-    /// Nothing is kept.
+    /// Makes a cache without a disk.
     async fn diskless(length: u64) -> Self {
         Self::over(length, None).await
     }
 
-    async fn new(length: u64, disk: Disked) -> Self {
+    async fn new(length: u64, disk: DiskOptions) -> Self {
         Self::over(length, Some(disk)).await
     }
 
-    async fn over(length: u64, disk: Option<Disked>) -> Self {
+    async fn over(length: u64, disk: Option<DiskOptions>) -> Self {
         let runtime = Handle::current();
         let fake = Fake::new();
         let bytes = contents(usize::try_from(length).unwrap());
@@ -103,12 +103,12 @@ impl Bench {
         self.remote.stats().foreground_reads
     }
 
-    /// Waits until the fill is at rest.
+    /// Waits until the fill has nothing more to do.
     async fn settled(&self) {
         let deadline = Instant::now() + Duration::from_secs(600);
         loop {
             let stats = self.cache.stats();
-            if stats.fill_bytes == 0 && !self.object.shared.table().queue.is_busy() {
+            if stats.fill_bytes == 0 && !self.object.core.fetches().queue.is_busy() {
                 return;
             }
             assert!(Instant::now() < deadline, "the fill does not come to rest: {stats:?}");
@@ -116,7 +116,7 @@ impl Bench {
         }
     }
 
-    /// Waits for the last request: reads that nobody waits for any more go on, but not for ever.
+    /// Waits for the last request: fetches without waiters go on, but not for ever.
     async fn requests_ended(&self) {
         let ended = async {
             while 0 < self.remote.stats().in_flight {

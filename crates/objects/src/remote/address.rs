@@ -1,14 +1,15 @@
-//! URLs of stores, and what of the environment belongs to them.
+//! URLs of stores, and the environment variables that complete them.
 //!
-//! | URL | keys of the query |
-//! |---|---|
-//! | `file:///dir` | none |
-//! | `s3://bucket/prefix` | `endpoint`, `region`, `path-style`, `anonymous`, `allow-http`, `request-payer`, `metadata-endpoint`, `allow-invalid-certificates` |
-//! | `gs://bucket/prefix` | `endpoint`, `anonymous`, `allow-http`, `allow-invalid-certificates` |
-//! | `az://container/prefix` | `account`, `endpoint`, `anonymous`, `emulator`, `allow-http`, `allow-invalid-certificates` |
+//! Keys of the query, by URL:
 //!
-//! Credentials come from the environment only. What names a secret is refused in a URL, because
-//! URLs are shown and logged.
+//! * `file:///dir`: none.
+//! * All others: `endpoint`, `anonymous`, `allow-http`, `allow-invalid-certificates`.
+//! * `s3://bucket/prefix` also: `region`, `path-style`, `request-payer`, `metadata-endpoint`.
+//! * `gs://bucket/prefix`: no others.
+//! * `az://container/prefix` also: `account`, `emulator`.
+//!
+//! Credentials come from the environment only. A URL with a key that names a secret is refused,
+//! because URLs are shown and logged.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -31,18 +32,18 @@ mod environment;
 
 use environment::{AWS, AZURE, AZURE_ACCOUNT, GOOGLE, value_of};
 
-/// A store and where in it.
+/// Store and prefix that a URL names.
 #[derive(Debug)]
 pub(super) struct Address {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) prefix: Path,
-    /// For people and as identity.
+    /// URL without secrets, for people and as identity.
     pub(super) url: String,
-    /// Of `file://`.
+    /// Directory of a `file://` URL.
     pub(super) directory: Option<PathBuf>,
 }
 
-/// Keys that are understood everywhere but for files.
+/// Keys that all stores but files take.
 const HTTP_KEYS: [&str; 2] = ["allow-http", "allow-invalid-certificates"];
 const S3_KEYS: [&str; 6] =
     ["endpoint", "region", "path-style", "anonymous", "request-payer", "metadata-endpoint"];
@@ -50,7 +51,7 @@ const GS_KEYS: [&str; 2] = ["endpoint", "anonymous"];
 const AZ_KEYS: [&str; 4] = ["account", "endpoint", "anonymous", "emulator"];
 const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
 
-/// Parts of names that stand for secrets.
+/// Parts of the names of keys that stand for secrets.
 const SECRET_PARTS: [&str; 7] =
     ["secret", "token", "password", "access-key", "credential", "sas", "account-key"];
 
@@ -58,13 +59,15 @@ impl Address {
     pub(super) fn parse(text: &str, options: &RemoteOptions) -> Result<Self, Error> {
         let url = Url::parse(text).map_err(|error| {
             settings(format!(
-                "{}: {error}; expected file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
+                "{}: {error}; expected file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX \
+                 or az://CONTAINER/PREFIX",
                 without_secrets(text)
             ))
         })?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(settings(format!(
-                "{}: a user or password in the URL of a store; credentials come from the environment",
+                "{}: a user or password in the URL of a store; credentials come from the \
+                 environment",
                 without_secrets(text)
             )));
         }
@@ -207,7 +210,7 @@ fn is_plain_http(endpoint: Option<&Url>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.scheme() == "http")
 }
 
-/// The pauses and their number are this crate's own.
+/// No retries: [`super::attempts`] makes them.
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
@@ -276,7 +279,7 @@ fn checked_endpoint(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// Virtual hosting wants the bucket in the endpoint's host.
+/// Puts the bucket into the endpoint's host, as virtual hosting needs it.
 fn endpoint_of_bucket(endpoint: &Url, bucket: &str, in_host: bool) -> Result<String, Error> {
     let mut endpoint = endpoint.clone();
     let host = endpoint.host_str().unwrap_or_default().to_owned();
@@ -288,7 +291,7 @@ fn endpoint_of_bucket(endpoint: &Url, bucket: &str, in_host: bool) -> Result<Str
     Ok(endpoint.as_str().trim_end_matches('/').to_owned())
 }
 
-/// The query of a URL, every key known.
+/// Query of a URL in which every key is known.
 struct Query {
     pairs: Vec<(String, String)>,
 }
@@ -302,7 +305,8 @@ impl Query {
             let name = key.to_ascii_lowercase().replace('_', "-");
             if let Some(part) = SECRET_PARTS.iter().find(|part| name.contains(**part)) {
                 return Err(settings(format!(
-                    "{key}: a {part} does not belong in the URL of a store; it comes from the environment"
+                    "{key}: a {part} does not belong in the URL of a store; it comes from the \
+                     environment"
                 )));
             }
             if !known().any(|known| known == name) {
@@ -324,7 +328,7 @@ impl Query {
         self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// The query's, or else the environment's.
+    /// Value from the query, else from the environment.
     fn endpoint(&self, environment: Option<String>) -> Result<Option<Url>, Error> {
         let text = self.get("endpoint").map(str::to_owned).or(environment);
         text.map(|text| checked_endpoint(&text)).transpose()
@@ -340,7 +344,7 @@ impl Query {
     }
 }
 
-/// `; did you mean X?`, or which there are.
+/// Hint of an error: `; did you mean X?`, or the known keys.
 fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.collect();
     let near = known.iter().map(|known| (strsim::osa_distance(name, known), known)).min();
@@ -351,7 +355,7 @@ fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// What is before a query, and behind a user and password.
+/// URL without query, user and password.
 fn without_secrets(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     match (text.split_once("://"), text.rfind('@')) {

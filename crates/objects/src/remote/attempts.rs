@@ -12,10 +12,10 @@ use super::{
     limits::{BACKOFF_MAX, BACKOFF_MIN, BACKOFF_SLOW_DOWN_MIN, RESUMES_MAX},
 };
 
-/// Of one request.
+/// Attempts at one request.
 #[derive(Debug)]
 pub(super) struct Attempts {
-    /// Failed ones since the last that brought something.
+    /// Failed attempts since the last that brought bytes.
     failed: u32,
     failed_max: u32,
     made: u32,
@@ -26,7 +26,7 @@ impl Attempts {
         Self { failed: 0, failed_max: attempts_max.max(1), made: 0 }
     }
 
-    /// The attempt that has just failed brought some bytes.
+    /// Notes that the attempt that has just failed brought some bytes.
     pub(super) fn progressed(&mut self) {
         self.failed = 0;
     }
@@ -48,14 +48,15 @@ impl Attempts {
     }
 }
 
-/// Doubles with each failure, less up to half by chance, so that many do not come back in step.
+/// Pause that doubles with each failure, less up to half by chance, so that many clients do not
+/// come back in step.
 fn pause_after(failed: u32, kind: FaultKind, chance: f64) -> Duration {
     let first = if kind == FaultKind::SlowDown { BACKOFF_SLOW_DOWN_MIN } else { BACKOFF_MIN };
     let doubled = first.saturating_mul(1 << failed.saturating_sub(1).min(16));
     doubled.min(BACKOFF_MAX).mul_f64(1.0 - chance / 2.0)
 }
 
-/// In 0..1. The standard library's hasher has other keys every time.
+/// Random number in 0..1: the standard library's hasher has new keys every time.
 fn chance() -> f64 {
     let bits = RandomState::new().hash_one(0u8) >> 11;
     bits as f64 / (1u64 << 53) as f64

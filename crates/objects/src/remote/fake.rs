@@ -24,16 +24,15 @@ use tokio::{
 
 use super::{Remote, RemoteOptions, http};
 
-/// What one request gets.
+/// Answer that one request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// What was asked for.
     Good,
     /// An error with this status.
     Status(u16),
-    /// No answer, the connection broke.
+    /// No answer: the connection breaks.
     Reset,
-    /// No answer at all.
+    /// No answer, for ever.
     Silence,
     /// A range that begins one byte later, of the right length.
     OtherRange,
@@ -45,17 +44,16 @@ pub(crate) enum Answer {
     Cut(usize),
     /// The body breaks after so many bytes.
     Break(usize),
-    /// After so many bytes nothing comes any more.
+    /// The body stalls after so many bytes.
     Stall(usize),
-    /// So many bytes too much, in one piece with the rest.
+    /// The body has so many bytes too many, in one piece with the rest.
     Long(usize),
-    /// A bug in the client.
     Panic,
 }
 
-/// A request that came.
+/// A GET that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct FakeRequest {
     pub(crate) name: String,
     pub(crate) range: Option<Range<u64>>,
     pub(crate) if_match: Option<String>,
@@ -64,33 +62,33 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Fake {
     inner: InMemory,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FakeState {
     answers: VecDeque<Answer>,
-    /// When there are none in the queue.
+    /// Answer when there is none in the queue.
     otherwise: Answer,
-    asked: Vec<Asked>,
+    requests: Vec<FakeRequest>,
     first_byte: Duration,
     /// Bytes of a piece of a body, and the time between two.
     piece: usize,
     pause: Duration,
-    /// What all bodies share, if they share anything.
-    line: Option<Line>,
+    /// Link that all bodies share, if they share one.
+    link: Option<Link>,
     under_way: usize,
     under_way_most: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct Link {
     bytes_per_second: u64,
     free: Instant,
 }
 
-impl Line {
-    /// When these bytes have come through, behind those that are on it. None: never.
+impl Link {
+    /// Time at which these bytes have come through, behind those on the link. None: never.
     fn carry(&mut self, bytes: usize) -> Option<Instant> {
         if self.bytes_per_second == 0 {
             return None;
@@ -103,21 +101,21 @@ impl Line {
 
 impl Fake {
     pub(crate) fn new() -> Arc<Self> {
-        let state = State {
+        let state = FakeState {
             answers: VecDeque::new(),
             otherwise: Answer::Good,
-            asked: Vec::new(),
+            requests: Vec::new(),
             first_byte: Duration::from_millis(30),
             piece: 64 << 10,
             pause: Duration::from_millis(1),
-            line: None,
+            link: None,
             under_way: 0,
             under_way_most: 0,
         };
         Arc::new(Self { inner: InMemory::new(), state: Arc::new(Mutex::new(state)) })
     }
 
-    /// With a remote before it. Timeouts and attempts are those of the tests of this crate.
+    /// Makes a remote of this store, with the timeouts and attempts of the tests of this crate.
     pub(crate) fn remote(self: &Arc<Self>) -> Arc<Remote> {
         Remote::over(Arc::clone(self) as Arc<dyn ObjectStore>, options(Handle::current()))
     }
@@ -126,17 +124,17 @@ impl Fake {
         self.inner.put(&Path::from(name), bytes.into().into()).await.unwrap();
     }
 
-    /// The next requests get these, the later ones good answers.
+    /// Sets the answers of the next requests; later ones get good answers.
     pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
         self.state.lock().unwrap().answers.extend(answers);
     }
 
-    /// What requests get from now on.
+    /// Sets the answer of all requests from now on.
     pub(crate) fn answer_always(&self, answer: Answer) {
         self.state.lock().unwrap().otherwise = answer;
     }
 
-    /// All that come from now on get good answers.
+    /// Lets all requests from now on get good answers.
     pub(crate) fn forget_answers(&self) {
         self.state.lock().unwrap().answers.clear();
         self.answer_always(Answer::Good);
@@ -147,14 +145,14 @@ impl Fake {
         (state.first_byte, state.piece, state.pause) = (first_byte, piece, pause);
     }
 
-    /// From now on all bodies come over one line of this pace; none moves on one of pace 0.
-    pub(crate) fn line(&self, bytes_per_second: u64) {
-        self.state.lock().unwrap().line = Some(Line { bytes_per_second, free: Instant::now() });
+    /// Lets all bodies from now on share one link of this pace; at pace 0 none moves.
+    pub(crate) fn link(&self, bytes_per_second: u64) {
+        self.state.lock().unwrap().link = Some(Link { bytes_per_second, free: Instant::now() });
     }
 
-    /// The GETs that came, in order.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.state.lock().unwrap().asked.clone()
+    /// Returns the GETs that came, in order.
+    pub(crate) fn requests(&self) -> Vec<FakeRequest> {
+        self.state.lock().unwrap().requests.clone()
     }
 
     /// Most GETs that were under way at once, up to their headers.
@@ -169,14 +167,14 @@ impl Fake {
             _ => None,
         });
         let (name, if_match) = (location.to_string(), options.if_match.clone());
-        state.asked.push(Asked { name, range, if_match });
+        state.requests.push(FakeRequest { name, range, if_match });
         state.under_way += 1;
         state.under_way_most = state.under_way_most.max(state.under_way);
         let otherwise = state.otherwise;
         (state.answers.pop_front().unwrap_or(otherwise), state.first_byte)
     }
 
-    /// Falsifies an answer's header.
+    /// Falsifies the header of an answer.
     fn bent(answer: Answer, mut good: GetResult) -> GetResult {
         match answer {
             Answer::OtherRange => good.range = good.range.start + 1..good.range.end + 1,
@@ -209,7 +207,7 @@ impl Fake {
             async move {
                 sleep(pause).await;
                 let through =
-                    state.lock().unwrap().line.as_mut().map(|line| line.carry(piece.len()));
+                    state.lock().unwrap().link.as_mut().map(|link| link.carry(piece.len()));
                 match through {
                     None => {}
                     Some(Some(through)) => sleep_until(through).await,
@@ -239,7 +237,7 @@ pub(crate) fn options(runtime: Handle) -> RemoteOptions {
     }
 }
 
-/// Bytes that differ everywhere, so that bytes of another place are noticed.
+/// Makes bytes that differ everywhere, so that bytes of another position are noticed.
 pub(crate) fn contents(length: usize) -> Bytes {
     let word = |index: usize| {
         (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).to_le_bytes()

@@ -1,38 +1,38 @@
-//! What an attempt's failure means: whether to try again, and what to tell at the end.
+//! Meaning of a failed attempt: whether to retry, and which error to return at the end.
 //!
-//! The line that must not be crossed: a store that could not be asked is never taken for a store
-//! that has no such object.
+//! The invariant: a store that could not be asked never counts as a store that has no such object.
 
 use std::{error::Error as StdError, io};
 
 use super::{http::Seen, limits::CAUSE_CHARACTERS_MAX};
 use crate::Error;
 
-/// Why an attempt failed.
+/// Reason why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) kind: FaultKind,
     pub(super) text: String,
 }
 
-/// What to do about it.
+/// Class of a fault, which decides what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// The object has the ETag it must not have; an answer, in fact.
+    /// The object still has the ETag that the caller knows; an answer, in fact.
     NotModified,
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// It has another ETag by now.
+    /// The object has another ETag by now.
     Replaced,
-    /// The store says no.
+    /// The store denies access.
     Denied,
     /// The store asks to slow down.
     SlowDown,
-    /// The answer was not to what was asked.
+    /// The answer does not match the request.
     Wrong,
-    /// The answer was about another version, although the store should have refused that.
+    /// The answer is about another version, although `If-Match` should have made the store refuse
+    /// it.
     WrongVersion,
-    /// Connections, timeouts, errors inside the store.
+    /// A connection failed, a timeout passed, the store had an internal error.
     Transient,
 }
 
@@ -41,9 +41,9 @@ impl Fault {
         Self { kind, text: text.into() }
     }
 
-    /// From an error of `object_store` and the status seen.
+    /// Makes a fault from an error of `object_store` and the HTTP status.
     pub(super) fn of(error: &object_store::Error, seen: Seen) -> Self {
-        Self::new(kind_of(error, seen), told(error))
+        Self::new(kind_of(error, seen), final_error(error))
     }
 
     pub(super) fn is_worth_another_try(&self) -> bool {
@@ -55,7 +55,7 @@ impl Fault {
         matches!(self.kind, FaultKind::Wrong | FaultKind::WrongVersion)
     }
 
-    /// What the caller is told; `what` is `cannot read NAME of URL`.
+    /// Makes the error for the caller; `what` is `cannot read NAME of URL`.
     pub(super) fn into_error(self, what: &str, attempts: u32) -> Error {
         let text = self.text;
         match self.kind {
@@ -116,7 +116,7 @@ fn kind_without_status(error: &object_store::Error) -> FaultKind {
     }
 }
 
-/// Files and memory say in words that a range is beyond the end.
+/// Whether an error says in words that a range is beyond the end, as those of files and memory do.
 fn is_bad_range(error: &object_store::Error) -> bool {
     chain(error).any(|cause| cause.to_string().contains("Wanted range starting at"))
 }
@@ -140,8 +140,8 @@ fn chain<'a>(
     })
 }
 
-/// The error and its causes on one line. Causes that only repeat what was said are left out.
-fn told(error: &object_store::Error) -> String {
+/// Puts the error and its causes on one line, without causes that only repeat others.
+fn final_error(error: &object_store::Error) -> String {
     let mut text = String::new();
     for cause in chain(error) {
         let part = one_line(&cause.to_string());
@@ -153,8 +153,8 @@ fn told(error: &object_store::Error) -> String {
     }
     if text.contains("169.254.169.254") {
         text.push_str(
-            " (credentials were looked for at the instance's address because the environment has no \
-             AWS_ACCESS_KEY_ID; anonymous=true reads a public bucket)",
+            " (credentials were looked for at the instance's address because the environment has \
+             no AWS_ACCESS_KEY_ID; anonymous=true reads a public bucket)",
         );
     }
     text
@@ -211,10 +211,10 @@ mod tests {
         let kind = |text| Fault::of(&missing(text), at(404)).kind;
         assert_eq!(kind("<Code>NoSuchKey</Code>"), FaultKind::Missing);
         assert_eq!(kind("<Code>NoSuchBucket</Code>"), FaultKind::Denied);
-        let told = Fault::of(&missing("<Code>NoSuchKey</Code>"), at(404))
+        let final_error = Fault::of(&missing("<Code>NoSuchKey</Code>"), at(404))
             .into_error("cannot read a of s3://b", 1);
         assert_eq!(
-            told,
+            final_error,
             Error::Gone("cannot read a of s3://b: there is no such object".to_owned())
         );
         let refused =

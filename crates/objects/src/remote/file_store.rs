@@ -1,8 +1,8 @@
 //! Objects that are files below a directory, read on a limited number of threads.
 //!
-//! The runtime's threads that may block are those of all stores, and a thread in a read that does
-//! not come back is lost to it. So a read keeps its place until it has really ended, whoever has
-//! given up waiting for it: a disk that hangs holds up its own store.
+//! All stores share the runtime's blocking threads, and a read that does not return costs the pool
+//! a thread. So a read holds its permit until it has really ended, even when nobody waits for it
+//! any more: a hung disk holds up only its own store.
 
 use std::{fs::File, ops::Range, os::unix::fs::FileExt, sync::Arc};
 
@@ -18,7 +18,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::limits::{FILE_PIECE_BYTES, FILE_READS_MAX};
 
-/// Files of one store.
+/// Files of one `file://` store.
 #[derive(Clone, Debug)]
 pub(super) struct FileStore {
     files: Arc<LocalFileSystem>,
@@ -33,8 +33,8 @@ impl FileStore {
         }
     }
 
-    /// Does work in its turn. It goes on when nobody waits for it any more, because its thread
-    /// does.
+    /// Waits for a permit, then runs the work in a task. The task goes on when nobody waits for it
+    /// any more, because its thread does.
     async fn in_turn<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -48,7 +48,7 @@ impl FileStore {
         task.await?
     }
 
-    /// Read in larger pieces than `object_store` would.
+    /// Reads a file in larger pieces than `object_store` would.
     fn pieces(&self, file: File, range: Range<u64>) -> BoxStream<'static, Result<Bytes>> {
         let (file, store) = (Arc::new(file), self.clone());
         let next = move |rest: Range<u64>| {

@@ -1,5 +1,5 @@
-//! Statuses of the store's answers: the errors of `object_store` do not tell them apart, and one
-//! has to, because 503 means something else than 500.
+//! HTTP statuses of the store's answers. The errors of `object_store` do not tell 503, which asks
+//! to slow down, from 500.
 
 use std::cell::Cell;
 
@@ -16,16 +16,16 @@ tokio::task_local! {
     static SEEN: Cell<Seen>;
 }
 
-/// What went over the wire during a call.
+/// Requests and last status of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Status of the last answer; none if the last request got none.
     pub(super) status: Option<u16>,
-    /// Requests; 0 for stores without HTTP.
+    /// Number of requests; 0 for stores without HTTP.
     pub(super) requests: u64,
 }
 
-/// Runs a call to the store and tells what went over the wire meanwhile.
+/// Runs a call to the store and returns what went over the wire meanwhile.
 pub(super) async fn observed<F: Future>(call: F) -> (F::Output, Seen) {
     SEEN.scope(Cell::default(), async {
         let output = call.await;
@@ -34,7 +34,7 @@ pub(super) async fn observed<F: Future>(call: F) -> (F::Output, Seen) {
     .await
 }
 
-/// Makes clients that note the statuses.
+/// Connector whose clients note the statuses.
 #[derive(Debug, Default)]
 pub(super) struct Connector(ReqwestConnector);
 
@@ -57,13 +57,13 @@ impl HttpService for Service {
     }
 }
 
-/// As if an answer with this status had come.
+/// Notes a status, as if an answer with it had come.
 #[cfg(test)]
 pub(super) fn pretend(status: u16) {
     note(|_| Seen { status: Some(status), requests: 1 });
 }
 
-/// Outside of [`observed`] nobody asks.
+/// Changes the notes of the current call; outside of [`observed`] there is none.
 fn note(change: impl FnOnce(Seen) -> Seen) {
     let _ = SEEN.try_with(|seen| seen.set(change(seen.get())));
 }

@@ -13,7 +13,7 @@ use super::{
     limits::{BANDWIDTH_BYTES_MIN, BANDWIDTH_WEIGHT, FIRST_BYTE_WEIGHT},
 };
 
-/// See [`RemoteStats`].
+/// Counters of a store. See [`RemoteStats`].
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     pub(super) requests: AtomicU64,
@@ -26,18 +26,18 @@ pub(super) struct Metrics {
     measured: Mutex<Measured>,
 }
 
-/// What reads take.
+/// Measured pace of a store.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
-    /// Until the first byte, if any read came so far.
+pub(crate) struct StorePace {
+    /// Time to the first byte, if any read came so far.
     pub(crate) first_byte: Option<Duration>,
-    /// Bytes per second of one stream, if one was long enough to tell.
+    /// Bytes per second of one response, if one was long enough to measure.
     pub(crate) bandwidth: Option<f64>,
 }
 
 #[derive(Debug, Default)]
 struct Measured {
-    pace: Pace,
+    pace: StorePace,
     last_error: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Metrics {
         measured.pace.first_byte = Some(Duration::from_secs_f64(next));
     }
 
-    /// A body's bytes and the time from its first to its last.
+    /// Measures a body: its bytes and the time from the first to the last.
     pub(super) fn body_took(&self, bytes: u64, time: Duration) {
         if bytes < BANDWIDTH_BYTES_MIN {
             return;
@@ -69,7 +69,7 @@ impl Metrics {
         self.measured().last_error.clone()
     }
 
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> StorePace {
         self.measured().pace
     }
 

@@ -1,9 +1,9 @@
-//! Reads of a range of one version of an object, to the last byte or an error.
+//! Ranged reads of one version of an object, to the last byte or an error.
 //!
-//! Before the first byte of an attempt is given on, the answer is checked: its range is the one
-//! asked for, the object has the size and the ETag it had when it was listed. A body that stalls,
-//! ends early or breaks is resumed at the next byte. A body that is longer than its header said is
-//! refused from the piece on that is too long.
+//! Before the sink gets the first byte of an attempt, the read checks the answer: its range is the
+//! one asked for, the object has the size and the ETag that it had when it was listed. The read
+//! resumes a body that stalls, ends early or breaks at the next byte, and refuses a body from the
+//! piece on that makes it longer than its header said.
 
 use std::{ops::Range, sync::atomic::Ordering::Relaxed};
 
@@ -17,41 +17,41 @@ use super::{
     attempts::Attempts,
     fault::{Fault, FaultKind},
     http::observed,
-    limits::{FOREGROUND_ATTEMPTS_FACTOR, WANTED_LOOK},
+    limits::{FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL},
     version,
     window::Slot,
 };
 use crate::Error;
 
-/// Who takes the bytes.
+/// Receiver of the bytes of a read.
 pub(crate) trait Sink: Send {
     /// Whether somebody wants the bytes now.
     fn is_waited_for(&self) -> bool;
-    /// Asked whenever no request is under way, and before one is given up. After it was said that
-    /// nobody wants the bytes, it has to be true for ever.
+    /// Whether the read goes on. Called whenever no request is under way, and before one is
+    /// aborted. Once false, it has to stay false.
     fn is_wanted(&mut self) -> bool;
-    /// A request leaves.
+    /// Handles that a request is sent.
     fn handle_sent(&mut self);
-    /// Its answer has begun, and is what was asked for.
+    /// Handles that its answer has begun and passed the checks.
     fn handle_begun(&mut self);
-    /// The next bytes, in order.
+    /// Handles the next bytes, in order.
     fn handle_bytes(&mut self, bytes: Bytes);
 }
 
-struct Read<'a> {
+struct RangeRead<'a> {
     meta: &'a ObjectMeta,
     path: Path,
-    /// What has not come yet.
+    /// Range that has not come yet.
     rest: Range<u64>,
     sink: &'a mut dyn Sink,
 }
 
-/// Bytes in one piece.
+/// Sink that joins all bytes.
 #[derive(Default)]
 pub(super) struct Whole(pub(super) BytesMut);
 
 impl Sink for Whole {
-    /// Who does not wait any more drops the future.
+    /// A caller that gives up drops the future.
     fn is_waited_for(&self) -> bool {
         true
     }
@@ -70,8 +70,8 @@ impl Sink for Whole {
 }
 
 impl Remote {
-    /// A range of one version of an object, from the store whatever is on disk; nothing is kept and
-    /// no fill starts. For what is read once and kept elsewhere.
+    /// Reads a range of one version of an object from the store, whatever is on disk. Caches
+    /// nothing and starts no fill: for bytes that the caller reads once and keeps elsewhere.
     ///
     /// # Errors
     /// [`Error::Settings`] for a range that is not within the object; else what the store answered.
@@ -101,7 +101,7 @@ impl Remote {
             meta.size
         );
         let path = self.path(&meta.name)?;
-        let mut read = Read { meta, path, rest: range, sink };
+        let mut read = RangeRead { meta, path, rest: range, sink };
         let mut attempts = Attempts::new(match urgency {
             // As long as somebody waits, and until long after the usual deadline: an error is only
             // for when the truth cannot be had.
@@ -114,7 +114,7 @@ impl Remote {
             };
             let before = read.rest.start;
             let outcome = self.attempt(&mut read, urgency).await;
-            let Err(fault) = self.judged(outcome, &slot) else {
+            let Err(fault) = self.record_outcome(outcome, &slot) else {
                 return if read.rest.is_empty() { Ok(()) } else { Err(unwanted(meta)) };
             };
             drop(slot);
@@ -122,31 +122,34 @@ impl Remote {
                 attempts.progressed();
             }
             if !fault.is_worth_another_try() || attempts.are_exhausted() {
-                return Err(self.told(fault, &format!("read {}", meta.name), attempts.made()));
+                return Err(self.final_error(
+                    fault,
+                    &format!("read {}", meta.name),
+                    attempts.made(),
+                ));
             }
             self.metrics.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
         }
     }
 
-    /// Waits for its turn; none if nobody wants the bytes any more. A store that hangs must not
-    /// find, when it is well again, the reads of all who left meanwhile before those of who is
-    /// there.
+    /// Waits for a slot; none if nobody wants the bytes any more. When a hung store recovers, reads
+    /// whose callers have left must not come before those of callers that are there.
     async fn slot(&self, urgency: Urgency, sink: &mut dyn Sink) -> Option<Slot> {
         let mut turn = std::pin::pin!(self.window.acquire(urgency));
         loop {
             if !sink.is_wanted() {
                 return None;
             }
-            match timeout(WANTED_LOOK, &mut turn).await {
+            match timeout(INTEREST_CHECK_INTERVAL, &mut turn).await {
                 Ok(slot) => return sink.is_wanted().then_some(slot),
                 Err(_) => continue,
             }
         }
     }
 
-    /// Brings all of the rest, or as much as somebody wants.
-    async fn attempt(&self, read: &mut Read<'_>, urgency: Urgency) -> Result<(), Fault> {
+    /// Makes one attempt at the rest, or at as much as somebody wants.
+    async fn attempt(&self, read: &mut RangeRead<'_>, urgency: Urgency) -> Result<(), Fault> {
         let reads = match urgency {
             Urgency::Foreground => &self.metrics.foreground_reads,
             Urgency::Fill => &self.metrics.fill_reads,
@@ -170,7 +173,7 @@ impl Remote {
         self.body(answer, read).await
     }
 
-    async fn body(&self, answer: GetResult, read: &mut Read<'_>) -> Result<(), Fault> {
+    async fn body(&self, answer: GetResult, read: &mut RangeRead<'_>) -> Result<(), Fault> {
         let (began, first) = (Instant::now(), read.rest.start);
         let mut body = answer.into_stream();
         let mut outcome = Ok(());
@@ -194,8 +197,8 @@ impl Remote {
         outcome
     }
 
-    /// A connection can be used again when its body has been read to the end. That there is more
-    /// cannot harm any more, but is counted.
+    /// Reads the body to its end, so that the connection can be used again. Further bytes do no
+    /// harm, but count as a wrong response.
     async fn expect_end(&self, body: &mut BoxStream<'static, object_store::Result<Bytes>>) {
         while let Ok(Some(bytes)) = self.piece(body).await {
             if !bytes.is_empty() {
@@ -224,8 +227,12 @@ impl Remote {
         Fault::new(FaultKind::Transient, format!("{what} for {:?}", self.stall_timeout))
     }
 
-    /// Takes note of how an attempt ended.
-    pub(super) fn judged<T>(&self, outcome: Result<T, Fault>, slot: &Slot) -> Result<T, Fault> {
+    /// Updates window and counters with the outcome of an attempt.
+    pub(super) fn record_outcome<T>(
+        &self,
+        outcome: Result<T, Fault>,
+        slot: &Slot,
+    ) -> Result<T, Fault> {
         match &outcome {
             Ok(_) => slot.succeeded(),
             Err(fault) => {
@@ -242,33 +249,33 @@ impl Remote {
     }
 }
 
-/// Looks now and then whether somebody waits for a read under way. One that all waiters have left
-/// would take a slow link from others; who comes back within two looks still finds it.
+/// Periodic check whether somebody waits for a read under way. One that all waiters have left would
+/// take a slow link from others; a reader that comes back within two checks still finds it.
 #[derive(Default)]
 struct InterestCheck {
-    looked: Option<Instant>,
+    checked_at: Option<Instant>,
     was_lost: bool,
 }
 
 impl InterestCheck {
-    /// That nobody wanted it twice in a row, and nobody does now.
+    /// Whether nobody wanted the bytes at two checks in a row, and nobody does now.
     fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
         let now = Instant::now();
-        let looked = *self.looked.get_or_insert(now);
-        if now.duration_since(looked) < WANTED_LOOK {
+        let checked_at = *self.checked_at.get_or_insert(now);
+        if now.duration_since(checked_at) < INTEREST_CHECK_INTERVAL {
             return false;
         }
-        self.looked = Some(now);
+        self.checked_at = Some(now);
         let is_lost = !sink.is_waited_for();
         std::mem::replace(&mut self.was_lost, is_lost) && is_lost && !sink.is_wanted()
     }
 }
 
 fn unwanted(meta: &ObjectMeta) -> Error {
-    Error::TooLate(format!("read {}: nobody waits for it any more", meta.name))
+    Error::DeadlineExceeded(format!("read {}: nobody waits for it any more", meta.name))
 }
 
-impl Read<'_> {
+impl RangeRead<'_> {
     fn take(&mut self, bytes: Bytes) -> Result<(), Fault> {
         let length = bytes.len() as u64;
         if self.rest.end - self.rest.start < length {
@@ -285,8 +292,8 @@ impl Read<'_> {
     }
 }
 
-/// Everything that the header says must be as it was asked for.
-fn check(answer: &GetResult, read: &Read<'_>) -> Result<(), Fault> {
+/// Checks that the header of an answer matches the request.
+fn check(answer: &GetResult, read: &RangeRead<'_>) -> Result<(), Fault> {
     let (meta, found) = (read.meta, &answer.meta);
     if !version::is_same(&meta.etag, found) {
         let other = found.e_tag.as_deref().unwrap_or("no ETag");

@@ -25,7 +25,7 @@ impl Bench {
         Self { fake, remote, bytes, meta }
     }
 
-    /// What came, and how it ended.
+    /// Reads a range. Returns the bytes that came, and how the read ended.
     async fn read(&self, range: std::ops::Range<u64>) -> (BytesMut, Result<(), Error>) {
         let mut sink = Whole::default();
         let outcome =
@@ -45,7 +45,7 @@ impl Bench {
 async fn a_read_asks_for_exactly_the_range_of_exactly_the_version() {
     let bench = Bench::new(100_000).await;
     bench.reads_well(10..50_000).await;
-    let asked = bench.fake.asked();
+    let asked = bench.fake.requests();
     assert_eq!(asked.len(), 1);
     assert_eq!(asked[0].range, Some(10..50_000));
     assert_eq!(asked[0].if_match, Some(bench.meta.etag.clone()));
@@ -93,7 +93,7 @@ async fn a_body_that_is_cut_breaks_or_stalls_goes_on_at_the_next_byte() {
         bench.fake.answer([fault, fault]);
         bench.reads_well(1_000..250_000).await;
         let ranges: Vec<_> =
-            bench.fake.asked().into_iter().map(|asked| asked.range.unwrap()).collect();
+            bench.fake.requests().into_iter().map(|asked| asked.range.unwrap()).collect();
         assert_eq!(ranges, [1_000..250_000, 71_000..250_000, 141_000..250_000], "{fault:?}");
         let stats = bench.remote.stats();
         assert_eq!((stats.retries, stats.bytes), (2, 249_000), "no byte comes twice");
@@ -106,11 +106,11 @@ async fn attempts_are_bounded_and_what_brings_bytes_is_not_counted() {
     bench.fake.answer_always(Answer::Reset);
     let (_, outcome) = bench.read(0..1).await;
     assert!(matches!(outcome, Err(Error::Unreachable(text)) if text.contains("8 attempts")));
-    assert_eq!(bench.fake.asked().len(), 8);
+    assert_eq!(bench.fake.requests().len(), 8);
 
     bench.fake.answer_always(Answer::Break(50_000));
     bench.reads_well(0..300_000).await;
-    assert_eq!(bench.fake.asked().len(), 8 + 6);
+    assert_eq!(bench.fake.requests().len(), 8 + 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +129,7 @@ async fn an_object_that_was_deleted_or_replaced_is_gone_at_once() {
     bench.fake.store("a", contents(1_000)).await;
     let (got, outcome) = bench.read(0..1_000).await;
     assert!(got.is_empty() && matches!(outcome, Err(Error::Gone(_))), "{outcome:?}");
-    assert_eq!(bench.fake.asked().len(), 1, "asking again does not bring it back");
+    assert_eq!(bench.fake.requests().len(), 1, "asking again does not bring it back");
 
     let bench = Bench::new(1_000).await;
     bench.fake.delete(&Path::from("a")).await.unwrap();
@@ -253,7 +253,7 @@ async fn a_listing_holds_what_is_directly_below_a_folder() {
     assert!(matches!(remote.list("").await, Err(Error::Denied(_))));
 }
 
-/// Tasks of other crates hold these futures.
+/// Tasks of other crates hold these futures, which must be `Send`.
 #[test]
 fn calls_can_be_spawned() {
     fn is_send<T: Send>(_: &T) {}
@@ -279,15 +279,16 @@ async fn files_are_objects_with_versions() {
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!((listed[0].name.as_str(), listed[0].size), ("abc", 2_000_000));
     assert_eq!(remote.head("abc").await.unwrap().as_ref(), Some(&listed[0]));
-    assert!(
-        matches!(remote.fetch("oldgen/manifest", None, 9).await, Ok(Fetched::Object { bytes, .. }) if bytes == "m")
-    );
+    assert!(matches!(
+        remote.fetch("oldgen/manifest", None, 9).await,
+        Ok(Fetched::Object { bytes, .. }) if bytes == "m"
+    ));
 
     let mut sink = Whole::default();
     remote.read_range(&listed[0], 5..1_999_999, Urgency::Fill, &mut sink).await.unwrap();
     assert!(sink.0 == bytes[5..1_999_999]);
 
-    // As a program would that makes files anew: written beside, renamed.
+    // Replaces the file as a program does: writes it beside, renames it.
     std::fs::write(root.join("new"), contents(3_000_000)).unwrap();
     std::fs::rename(root.join("new"), root.join("abc")).unwrap();
     let mut sink = Whole::default();

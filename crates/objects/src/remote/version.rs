@@ -1,17 +1,17 @@
-//! What pins reads to one version of an object.
+//! ETags and conditions that pin reads to one version of an object.
 
 use object_store::{GetOptions, ObjectMeta as Found};
 
-/// Beginning of ETags that this crate made itself.
+/// Prefix of ETags that this crate made itself.
 const MADE_PREFIX: &str = "made-";
 
-/// The ETag, or one made of time and size where the store has none. Whole seconds, because listings
-/// and headers differ in the rest.
+/// Returns the ETag, or one made of time and size where the store has none. It uses whole seconds,
+/// because listings and headers differ in the rest.
 pub(super) fn etag_of(found: &Found) -> String {
     found.e_tag.clone().unwrap_or_else(|| made(found))
 }
 
-/// Whether an answer is about the version that is meant.
+/// Whether an answer is about this version.
 pub(super) fn is_same(etag: &str, found: &Found) -> bool {
     if etag.starts_with(MADE_PREFIX) {
         return made(found) == etag;
@@ -19,17 +19,17 @@ pub(super) fn is_same(etag: &str, found: &Found) -> bool {
     found.e_tag.as_deref().is_some_and(|other| bare(other) == bare(etag))
 }
 
-/// The condition that the store checks itself, where it can.
+/// Adds the condition `If-Match`, which the store checks itself, where it can.
 pub(super) fn pinned(etag: &str, options: GetOptions) -> GetOptions {
     options.with_if_match(condition(etag))
 }
 
-/// The other way round: only another version is wanted.
+/// Adds the condition `If-None-Match`: the caller wants only another version.
 pub(super) fn unless(etag: Option<&str>, options: GetOptions) -> GetOptions {
     options.with_if_none_match(etag.and_then(condition))
 }
 
-/// As the header wants it: some listings leave the quotes away.
+/// Quotes an ETag for a header: some listings leave the quotes away.
 fn condition(etag: &str) -> Option<String> {
     let is_made = etag.starts_with(MADE_PREFIX);
     // Memory stores number their versions and compare without quotes.

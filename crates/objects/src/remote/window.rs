@@ -1,14 +1,13 @@
-//! How many requests may be under way at once: additive increase, multiplicative decrease.
+//! The window of requests under way at once: additive increase, multiplicative decrease.
 //!
-//! * The limit halves when the store asks to slow down, once per round: what was sent before the
-//!   last halving says nothing about the new limit. It grows by one per window of successes, up to
+//! * The limit halves when the store asks to slow down, once per round: requests sent before the
+//!   last halving say nothing about the new limit. It grows by one per window of successes, up to
 //!   the configured number.
 //! * Foreground requests go before fills. Fills take at most a part of the window, and one
 //!   foreground request may always go, so that a window of one is not blocked by a long fill.
-//! * The more foreground requests there are, the fewer fills start: these bring megabytes where
-//!   those bring kilobytes, and the processor, the disk and the line that they take are what
-//!   somebody waits for. One fill may be under way however many wait: who is asked all the time has
-//!   to come to disk, too.
+//! * The more foreground requests there are, the fewer fills start: a fill brings megabytes where a
+//!   foreground request brings kilobytes, and takes processor, disk and link from it. One fill may
+//!   be under way however many wait: a store that is asked all the time has to come to disk, too.
 
 use std::{
     collections::VecDeque,
@@ -19,34 +18,34 @@ use tokio::sync::oneshot;
 
 use super::limits::{WINDOW_FILL_PER_READ, WINDOW_FILL_SHARE, WINDOW_MIN, WINDOW_WITH_FILL_MIN};
 
-/// Who waits for the answer.
+/// Urgency of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Somebody does.
+    /// A request for whose answer somebody waits.
     Foreground,
-    /// A fill.
+    /// A fill, or a read ahead of a stream.
     Fill,
 }
 
-/// See the module.
+/// The window of one store.
 #[derive(Debug)]
 pub(super) struct Window {
-    state: Mutex<State>,
+    state: Mutex<WindowState>,
     limit_max: f64,
 }
 
 #[derive(Debug)]
-struct State {
+struct WindowState {
     limit: f64,
     foreground: usize,
     fill: usize,
-    /// Halvings so far.
+    /// Number of halvings so far.
     round: u64,
     foreground_waiting: VecDeque<oneshot::Sender<Slot>>,
     fill_waiting: VecDeque<oneshot::Sender<Slot>>,
 }
 
-/// The right to have one request under way.
+/// Right to have one request under way.
 #[derive(Debug)]
 pub(super) struct Slot {
     window: Arc<Window>,
@@ -57,7 +56,7 @@ pub(super) struct Slot {
 impl Window {
     pub(super) fn new(requests_max: usize) -> Arc<Self> {
         let limit_max = requests_max.max(1) as f64;
-        let state = State {
+        let state = WindowState {
             limit: limit_max,
             foreground: 0,
             fill: 0,
@@ -88,19 +87,19 @@ impl Window {
         turn.await.expect("the window outlives those that wait at it")
     }
 
-    /// Requests allowed now, and requests under way.
+    /// Returns the limit and the number of requests under way.
     pub(super) fn metrics(&self) -> (u64, u64) {
         let state = self.lock();
         (state.limit as u64, (state.foreground + state.fill) as u64)
     }
 
-    fn slot(self: &Arc<Self>, state: &mut State, urgency: Urgency) -> Slot {
+    fn slot(self: &Arc<Self>, state: &mut WindowState, urgency: Urgency) -> Slot {
         *state.count(urgency) += 1;
         Slot { window: Arc::clone(self), urgency, round: state.round }
     }
 
-    /// Lets those go for whom there is room now. Outside of the lock, because a slot that nobody
-    /// takes comes back here.
+    /// Gives slots to the waiters for which there is room now. Works outside of the lock, because a
+    /// slot that nobody takes comes back here.
     fn admit(self: &Arc<Self>) {
         while let Some((sender, slot)) = self.next() {
             // Whoever waited has gone: the slot that comes back is dropped, which gives it to the
@@ -124,12 +123,12 @@ impl Window {
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WindowState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WindowState {
     fn may_go(&self, urgency: Urgency) -> bool {
         let in_flight = (self.foreground + self.fill) as f64;
         match urgency {
@@ -144,13 +143,13 @@ impl State {
         }
     }
 
-    /// Whether none is under way. A store that is asked all the time would never come to disk if
-    /// fills only had what is left.
+    /// Whether a fill may start although foreground requests wait: none is under way. Else a store
+    /// that is asked all the time would never come to disk.
     fn fill_is_due(&self) -> bool {
         self.fill == 0 && WINDOW_WITH_FILL_MIN <= self.limit
     }
 
-    /// Who goes first now.
+    /// Order in which waiters get slots now.
     fn order(&self) -> [Urgency; 2] {
         if self.fill_is_due() {
             [Urgency::Fill, Urgency::Foreground]
@@ -175,13 +174,13 @@ impl State {
 }
 
 impl Slot {
-    /// The store answered as it should.
+    /// Grows the limit: the store answered as it should.
     pub(super) fn succeeded(&self) {
         let mut state = self.window.lock();
         state.limit = (state.limit + 1.0 / state.limit).min(self.window.limit_max);
     }
 
-    /// The store asked to slow down.
+    /// Halves the limit: the store asked to slow down.
     pub(super) fn slowed_down(&self) {
         let mut state = self.window.lock();
         if state.round == self.round {
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gave_up_waiting_takes_no_slot() {
+    async fn a_waiter_that_gave_up_takes_no_slot() {
         let window = Window::new(1);
         let held = take(&window, Urgency::Foreground).unwrap();
         for _ in 0..3 {
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_wait_come_through() {
+    async fn all_waiters_get_a_slot() {
         let window = Window::new(3);
         let work = (0..200).map(|index| {
             let window = Arc::clone(&window);

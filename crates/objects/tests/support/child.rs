@@ -1,5 +1,5 @@
-//! A test that runs itself again as a process of its own: to be killed, or to live where it cannot
-//! harm others.
+//! A test that runs itself again as a process of its own: to be killed, or to run in a namespace
+//! where it cannot harm others.
 
 use std::{
     env,
@@ -9,44 +9,43 @@ use std::{
     thread,
 };
 
-/// Names the part that a process plays.
+/// Environment variable with the role of a process.
 const ROLE: &str = "BUSLOAD_TEST_ROLE";
 
-/// Begins lines that are meant for the parent; the test harness writes others.
+/// Prefix of lines for the parent; the test harness writes others.
 const SAYS: &str = "says: ";
 
-/// The part that this process plays: none is the test itself.
+/// Role of this process; none is the test itself.
 pub fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// What the parent handed over.
+/// Value that the parent handed over.
 pub fn given(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("the parent gives {name}"))
 }
 
-/// Tells the parent.
+/// Sends a line to the parent.
 pub fn say(what: &str) {
-    // Directly: the harness keeps what `println!` writes from tests that run in threads of their
-    // own.
+    // Writes directly: the harness captures `println!` of tests in threads of their own.
     use std::io::Write;
     let mut output = std::io::stdout().lock();
     output.write_all(format!("\n{SAYS}{what}\n").as_bytes()).and_then(|()| output.flush()).unwrap();
 }
 
-/// A process that plays a part in a test; killed when it is dropped.
+/// Child process with a role in a test; killed when it is dropped.
 pub struct Player {
     child: Child,
     lines: Option<BufReader<ChildStdout>>,
 }
 
 impl Player {
-    /// This test executable again, to run only `test`, in which [`role`] is then `role`.
+    /// Starts this test executable again, to run only `test`, in which [`role`] returns `role`.
     pub fn start(test: &str, role: &str, given: &[(&str, &OsStr)]) -> Self {
         Self::start_in(Command::new(env::current_exe().unwrap()), test, role, given)
     }
 
-    /// The same, with a command that ends in starting the executable.
+    /// Does the same with a command that ends in starting the executable.
     pub fn start_in(
         mut command: Command,
         test: &str,
@@ -60,7 +59,7 @@ impl Player {
         Self { child, lines }
     }
 
-    /// The next thing that it says; none when it is over.
+    /// Waits for its next line; none when it has ended.
     pub fn listen(&mut self) -> Option<String> {
         let lines = self.lines.as_mut()?;
         loop {
@@ -74,7 +73,7 @@ impl Player {
         }
     }
 
-    /// As `kill -9` does.
+    /// Kills it as `kill -9` does.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -94,7 +93,7 @@ impl Player {
 
 impl Drop for Player {
     fn drop(&mut self) {
-        // Only fails if it is over already.
+        // This fails only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -22,13 +22,13 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
-/// For what has to happen at some time.
+/// Timeout of events that have to happen at some time.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Readers at once.
+/// Number of concurrent readers.
 pub const READERS: u64 = 16;
 
-/// One MiB.
+/// Bytes of one MiB.
 pub const MIB: u64 = 1 << 20;
 
 /// A store and its directory.
@@ -39,7 +39,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// With one seed for all that is drawn.
+    /// Starts a store with one seed for all random choices.
     pub fn start(seed: u64) -> Self {
         let root = TempDir::new().unwrap();
         let bucket = Bucket::start(root.path()).unwrap();
@@ -51,7 +51,7 @@ impl Store {
         self.bucket.put(&format!("store/{name}"), contents).unwrap();
     }
 
-    /// A new object, open in a cache.
+    /// Stores a new object and opens it in a cache.
     pub async fn put_and_open(
         &self,
         cache: &Arc<Cache>,
@@ -79,7 +79,7 @@ impl Store {
         self.rules(vec![Rule::sometimes(probability, fault)]);
     }
 
-    /// GETs of objects since the last [`FaultProxy::forget`], as the ranges asked for.
+    /// Ranges of the GETs since the last [`FaultProxy::forget`].
     pub fn gets(&self) -> Vec<Range<u64>> {
         let seen = self.proxy.seen().into_iter();
         seen.filter(|seen| seen.method == "GET").filter_map(|seen| seen.range).collect()
@@ -90,18 +90,20 @@ impl Store {
     }
 }
 
-/// Many attempts, and stalls that are noticed soon.
+/// Remote with many attempts and a short stall timeout.
 pub fn remote(url: &str) -> Arc<Remote> {
     connect(url, 25, Duration::from_millis(250))
 }
 
-/// So many attempts, for stores that fail at once: a slow machine is to use up none of them.
+/// Remote with so many attempts, for stores that fail at once, and a stall timeout that a slow
+/// machine does not reach.
 pub fn remote_with(url: &str, attempts_max: u32) -> Arc<Remote> {
     connect(url, attempts_max, TIMEOUT)
 }
 
-/// For tests that count requests: on a busy machine nothing is taken for a stall.
-pub fn patient_remote(url: &str) -> Arc<Remote> {
+/// Remote for tests that count requests: its stall timeout is never reached, even on a busy
+/// machine.
+pub fn remote_without_stalls(url: &str) -> Arc<Remote> {
     connect(url, 25, TIMEOUT)
 }
 
@@ -116,7 +118,7 @@ fn connect(url: &str, attempts_max: u32, stall_timeout: Duration) -> Arc<Remote>
     Remote::new(url, options).unwrap()
 }
 
-/// What a cache may use.
+/// Disk space and fill budget of a cache.
 #[derive(Clone, Copy)]
 pub struct Sizes {
     pub disk: u64,
@@ -125,11 +127,11 @@ pub struct Sizes {
     pub fill_memory: u64,
 }
 
-/// Room for everything, and everything wanted.
+/// Room for everything; fills bring whole objects.
 pub const AMPLE: Sizes =
     Sizes { disk: 1 << 30, free: 0, fill_whole_max: 1 << 30, fill_memory: 16 * MIB };
 
-/// The same, but only what is touched.
+/// Room for everything; fills bring only the extents touched.
 pub const TOUCHED: Sizes = Sizes { fill_whole_max: 0, ..AMPLE };
 
 /// A child that another test starts at this moment has the lock's descriptor until it executes its
@@ -155,13 +157,13 @@ pub fn options(directory: &Path, sizes: Sizes) -> CacheOptions {
     }
 }
 
-/// An object's bytes, a function of where they are.
+/// Bytes of an object, a function of their position.
 pub fn contents(seed: u64, bytes: u64) -> Bytes {
     let words = (0..bytes.div_ceil(8)).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes());
     words.take(usize::try_from(bytes).unwrap()).collect()
 }
 
-/// SplitMix64.
+/// Random numbers by SplitMix64.
 pub fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -169,7 +171,7 @@ pub fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Numbers from a seed.
+/// Makes the numbers of a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers(pub u64);
 
@@ -179,7 +181,7 @@ impl Numbers {
         self.0 % end
     }
 
-    /// Of an object of so many bytes; short ones more often than long ones.
+    /// Draws a range of an object of so many bytes; short ones more often than long ones.
     pub fn range(&mut self, size: u64) -> Range<u64> {
         let longest = 1 << self.below(18);
         let length = 1 + self.below(longest).min(size - 1);
@@ -205,7 +207,7 @@ pub fn locally() -> ReadOptions {
     ReadOptions { local_only: true, ..patiently() }
 }
 
-/// That these bytes are those.
+/// Checks that the bytes are right.
 #[track_caller]
 pub fn assert_right(got: &[u8], contents: &[u8], range: &Range<u64>, why: &str) {
     let wanted = slice(contents, range);
@@ -214,14 +216,14 @@ pub fn assert_right(got: &[u8], contents: &[u8], range: &Range<u64>, why: &str) 
     assert!(wrong.is_none(), "wrong byte at {} of {range:?}: {why}", wrong.unwrap_or(0));
 }
 
-/// How a reader's reads went. Wrong bytes fail at once.
+/// Outcomes of a reader's reads. Wrong bytes fail the test at once.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     pub right: u64,
     pub errors: Vec<Error>,
 }
 
-/// So many rounds of a few random reads each, by one reader.
+/// Makes so many rounds of a few random reads each, by one reader.
 pub async fn read_randomly(
     object: Arc<Object>,
     contents: Bytes,
@@ -233,7 +235,7 @@ pub async fn read_randomly(
     for _ in 0..rounds {
         let count = 1 + numbers.below(4);
         let ranges: Vec<_> = (0..count).map(|_| numbers.range(object.meta().size)).collect();
-        // Who does not wait for an answer must disturb nobody.
+        // A reading that is dropped must disturb no other.
         let is_dropped = numbers.below(16) == 0;
         let readings = object.read_many(&ranges, patiently());
         assert_eq!(readings.len(), ranges.len());
@@ -253,7 +255,7 @@ pub async fn read_randomly(
     counters
 }
 
-/// Many readers at once.
+/// Runs many readers at once.
 pub async fn read_by_many(
     object: &Arc<Object>,
     contents: &Bytes,
@@ -273,12 +275,12 @@ pub async fn read_by_many(
     all
 }
 
-/// An object as the store shows it, without faults.
+/// Metadata of an object, without faults.
 pub async fn meta(remote: &Remote, name: &str) -> ObjectMeta {
     remote.head(name).await.unwrap().expect("the object is there")
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = now();
     while !is_so() {
@@ -287,7 +289,7 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes of disk that the files of a directory use. Files that vanish meanwhile use none.
+/// Disk space of the files of a directory. Files that vanish meanwhile use none.
 pub fn disk_usage(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = fs::read_dir(directory) else { return 0 };

@@ -1,36 +1,36 @@
-//! Reads a journal, whatever has become of it.
+//! Decodes a journal, however damaged.
 
 use super::{
     ABSENT, CHECKSUM_BYTES, FILE, FileRecord, GONE, HEADER_BYTES, MARKER, PRESENT, Presence, Run,
 };
 
-/// One record that is whole.
+/// One whole record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     /// A file was made.
     File(FileRecord<'a>),
     /// Extents came or went.
     Extents {
-        /// Of this file.
+        /// Number of the file.
         id: u32,
-        /// Came or went.
+        /// Whether they came or went.
         presence: Presence,
-        /// Which.
+        /// Runs of extents that the record lists.
         runs: RunsRead<'a>,
     },
     /// A file was removed.
     Gone(u32),
 }
 
-/// Extents of a record. The numbers are checksummed, yet what they say is still to be compared with
-/// the file.
+/// Runs of extents of a record. They passed the checksum; the caller still compares them with the
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunsRead<'a> {
     body: &'a [u8],
     end: u32,
 }
 
-/// The records of a journal that are whole, in their order.
+/// Iterator over the whole records of a journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Records<'a> {
     rest: &'a [u8],
@@ -38,12 +38,12 @@ pub(crate) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Of a journal's bytes.
+    /// Decodes the bytes of a journal.
     pub(crate) fn new(journal: &'a [u8]) -> Self {
         Self { rest: journal, skipped: 0 }
     }
 
-    /// Bytes so far that were no record.
+    /// Bytes skipped so far because they were no record.
     pub(crate) fn skipped(&self) -> usize {
         self.skipped
     }
@@ -72,7 +72,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The record at the begin of some bytes, and what follows it.
+/// Splits the record off the begin of some bytes.
 fn record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let (header, _) = bytes.split_at_checked(HEADER_BYTES)?;
     let (marker, &[kind, low, high]) = header.split_last_chunk::<3>()?;
@@ -128,7 +128,7 @@ impl Iterator for RunsRead<'_> {
     }
 }
 
-/// What is left of a record's body.
+/// Rest of the body of a record.
 struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {

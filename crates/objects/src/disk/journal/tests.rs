@@ -13,7 +13,7 @@ fn file(id: u32) -> FileRecord<'static> {
     }
 }
 
-/// A small journal and where each record ends.
+/// Makes a small journal. Returns it with the end of each record.
 fn journal() -> (Vec<u8>, Vec<usize>) {
     let mut out = Vec::new();
     let mut ends = Vec::new();
@@ -124,17 +124,23 @@ fn numbers_too_large_end_a_list() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0_usize..300) {
+    fn no_bytes_make_it_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        at in 0_usize..300,
+    ) {
         let (mut journal, _) = journal();
         let at = at.min(journal.len());
         journal.splice(at..at, bytes);
-        // A record that the bytes fall into is lost, and at most what they look like comes in.
+        // The record into which the bytes fall is lost, and at most one that they happen to form is
+        // added.
         let count = read(&journal).len();
         prop_assert!(4 <= count, "{count}");
     }
 
     #[test]
-    fn any_set_of_extents_is_read_back(set in proptest::collection::btree_set(0_u32..100_000, 0..2000)) {
+    fn any_set_of_extents_is_read_back(
+        set in proptest::collection::btree_set(0_u32..100_000, 0..2000),
+    ) {
         let mut out = Vec::new();
         write_extents(&mut out, 3, Presence::Absent, set.iter().copied());
         let read: Vec<u32> = Records::new(&out).flat_map(|record| match record {

@@ -1,4 +1,4 @@
-//! The limit, and who goes when it is reached.
+//! The limit, and which extents are evicted when it is reached.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -7,21 +7,21 @@ use crate::disk::faulty::Fault;
 
 #[test]
 fn the_limit_is_never_passed() {
-    let place = Place::new(10);
-    let disk = place.open();
+    let scene = Scene::new(10);
+    let disk = scene.open();
     let metas: Vec<ObjectMeta> = (0..8)
         .map(|index| object(&format!("o{index}"), size(index % 4 * 2, 4096 * index + 1)))
         .collect();
     let mut kept = 0;
     for round in 0..6 {
         for meta in &metas {
-            let file = disk.file("s3://b", meta);
+            let file = disk.object("s3://b", meta);
             for extent in 0..meta.size.div_ceil(EXTENT_DATA_BYTES) {
                 // In an order that leaves many runs.
                 let count = meta.size.div_ceil(EXTENT_DATA_BYTES);
                 kept += u32::from(write(&file, meta, (extent * 5 + round) % count));
                 disk.flush();
-                let (bytes, used) = (stats(&disk).bytes, allocated(&place.options.directory));
+                let (bytes, used) = (stats(&disk).bytes, allocated(&scene.options.directory));
                 assert!(bytes <= 10 << 20, "{bytes}");
                 assert!(used <= 10 << 20, "{used}");
             }
@@ -34,10 +34,10 @@ fn the_limit_is_never_passed() {
 
 #[test]
 fn a_scan_does_not_drive_out_what_is_read_again_and_again() {
-    let place = Place::new(42);
-    let disk = place.open();
+    let scene = Scene::new(42);
+    let disk = scene.open();
     let (hot, scanned) = (object("hot", size(20, 0)), object("scanned", size(200, 0)));
-    let (hot_file, scan_file) = (disk.file("s3://b", &hot), disk.file("s3://b", &scanned));
+    let (hot_file, scan_file) = (disk.object("s3://b", &hot), disk.object("s3://b", &scanned));
     (0..20).for_each(|extent| assert!(write(&hot_file, &hot, extent)));
     for extent in 0..200 {
         assert!(write(&scan_file, &scanned, extent));
@@ -55,8 +55,8 @@ fn a_scan_does_not_drive_out_what_is_read_again_and_again() {
 /// Readers of extents that come and go see right bytes or none.
 #[test]
 fn sixteen_readers_under_eviction_never_see_a_wrong_byte() {
-    let place = Place::new(8);
-    let disk = place.open();
+    let scene = Scene::new(8);
+    let disk = scene.open();
     let metas = [object("a", size(10, 0)), object("b", size(6, 500))];
     let (is_over, hits) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ fn sixteen_readers_under_eviction_never_see_a_wrong_byte() {
         let writers: Vec<_> = metas
             .iter()
             .map(|meta| {
-                let file = disk.file("s3://b", meta);
+                let file = disk.object("s3://b", meta);
                 let extents = meta.size.div_ceil(EXTENT_DATA_BYTES);
                 scope.spawn(move || {
                     (0..200).filter(|round| write(&file, meta, round * 7 % extents)).count()
@@ -78,7 +78,7 @@ fn sixteen_readers_under_eviction_never_see_a_wrong_byte() {
         // Readers on a busy machine may have slept all the while.
         while hits.load(Acquire) < 100 {
             for meta in &metas {
-                write(&disk.file("s3://b", meta), meta, 0);
+                write(&disk.object("s3://b", meta), meta, 0);
             }
             std::thread::yield_now();
         }
@@ -87,7 +87,7 @@ fn sixteen_readers_under_eviction_never_see_a_wrong_byte() {
     });
     let stats = stats(&disk);
     assert!(50 < stats.evicted && stats.corrupt == 0 && stats.disk_errors == 0, "{stats:?}");
-    assert!(allocated(&place.options.directory) <= 8 << 20);
+    assert!(allocated(&scene.options.directory) <= 8 << 20);
 }
 
 fn read_at_random(
@@ -97,7 +97,8 @@ fn read_at_random(
     is_over: &AtomicBool,
     hits: &AtomicU64,
 ) {
-    let files: Vec<Arc<DiskFile>> = metas.iter().map(|meta| disk.file("s3://b", meta)).collect();
+    let files: Vec<Arc<DiskObject>> =
+        metas.iter().map(|meta| disk.object("s3://b", meta)).collect();
     let mut state = seed + 1;
     while !is_over.load(Acquire) {
         state =
@@ -106,8 +107,8 @@ fn read_at_random(
         let (meta, file) = (&metas[which], &files[which]);
         let start = (state >> 20) % (meta.size - 1);
         let range = start..meta.size.min(start + 1 + (state >> 7) % 20_000);
-        let now = file.try_read(&range, Count::AsUse);
-        let bytes = now.or_else(|| file.read(&range, Count::AsUse));
+        let now = file.try_read(&range, AccessHint::Random);
+        let bytes = now.or_else(|| file.read(&range, AccessHint::Random));
         if let Some(bytes) = bytes {
             assert!(bytes == contents(meta, range.clone()), "{range:?} of {}", meta.name);
             hits.fetch_add(1, Relaxed);
@@ -117,22 +118,22 @@ fn read_at_random(
 
 #[test]
 fn where_holes_are_not_taken_whole_files_go() {
-    let place = Place::new(8);
-    place.files.fail_after(0, Fault::NoHoles);
-    let disk = place.open();
+    let scene = Scene::new(8);
+    scene.file_system.fail_after(0, Fault::NoHoles);
+    let disk = scene.open();
     for round in 0..5 {
         for index in 0..4 {
             let meta = object(&format!("o{index}"), size(3, 0));
-            let file = disk.file("s3://b", &meta);
+            let file = disk.object("s3://b", &meta);
             for extent in 0..3 {
-                // Its own file may be the one that has to go for it.
+                // Its own file may be the one that is evicted for it.
                 if write(&file, &meta, extent) {
                     assert!(
                         read(&file, &meta, extent_range(&meta, extent)),
                         "{round} {index} {extent}"
                     );
                 }
-                assert!(allocated(&place.options.directory) <= 8 << 20);
+                assert!(allocated(&scene.options.directory) <= 8 << 20);
             }
         }
     }
@@ -142,25 +143,25 @@ fn where_holes_are_not_taken_whole_files_go() {
 
 #[test]
 fn below_the_floor_nothing_grows_and_others_get_space() {
-    let mut place = Place::new(64);
-    place.options.free_bytes_min = 1 << 30;
-    place.files.set_free((1 << 30) + (20 << 20));
-    let disk = place.open();
+    let mut scene = Scene::new(64);
+    scene.options.free_bytes_min = 1 << 30;
+    scene.file_system.set_free((1 << 30) + (20 << 20));
+    let disk = scene.open();
     let meta = object("a", size(40, 0));
-    let file = disk.file("s3://b", &meta);
+    let file = disk.object("s3://b", &meta);
     (0..10).for_each(|extent| assert!(write(&file, &meta, extent)));
-    place.files.set_free(1 << 30);
+    scene.file_system.set_free(1 << 30);
     (10..20).for_each(|extent| assert!(write(&file, &meta, extent), "one goes, one comes"));
     assert_eq!(stats(&disk).extents, 10);
-    place.files.set_free((1 << 30) - (4 << 20));
-    disk.look();
+    scene.file_system.set_free((1 << 30) - (4 << 20));
+    disk.check();
     assert_eq!(stats(&disk).extents, 6, "what is missing is given back");
-    place.files.set_free(1 << 20);
-    disk.look();
+    scene.file_system.set_free(1 << 20);
+    disk.check();
     assert_eq!(stats(&disk).extents, 0);
     assert!(!write(&file, &meta, 30));
     let why = stats(&disk).bypassed.expect("nothing can be kept");
     assert!(why.contains("1073741824 bytes of the file system are free"), "{why}");
-    place.files.set_free(2 << 30);
+    scene.file_system.set_free(2 << 30);
     assert!(write(&file, &meta, 30) && stats(&disk).bypassed.is_none());
 }

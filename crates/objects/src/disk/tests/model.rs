@@ -12,11 +12,11 @@ enum Operation {
     Read { object: usize, start: u64, length: u64 },
     Remove { object: usize, start: u64, length: u64 },
     Drop { object: usize },
-    Keep { name: usize, length: usize },
-    Kept { name: usize },
-    KeepOnly { name: usize },
+    WriteSidecar { name: usize, length: usize },
+    ReadSidecar { name: usize },
+    RetainSidecars { name: usize },
     Flush,
-    Look,
+    Check,
     Close,
     Kill,
     Fail { calls: u64, fault: Fault },
@@ -37,51 +37,54 @@ fn metas() -> [ObjectMeta; 4] {
 fn operation() -> impl Strategy<Value = Operation> {
     let object = 0..4_usize;
     prop_oneof![
-        12 => (object.clone(), 0..8_u64).prop_map(|(object, extent)| Operation::Write { object, extent }),
+        12 => (object.clone(), 0..8_u64)
+            .prop_map(|(object, extent)| Operation::Write { object, extent }),
         12 => (object.clone(), 0..size(8, 0), 0..50_000_u64)
             .prop_map(|(object, start, length)| Operation::Read { object, start, length }),
         2 => (object.clone(), 0..size(8, 0), 0..2_000_000_u64)
             .prop_map(|(object, start, length)| Operation::Remove { object, start, length }),
         1 => object.prop_map(|object| Operation::Drop { object }),
-        1 => (0..3_usize, 0..20_000_usize).prop_map(|(name, length)| Operation::Keep { name, length }),
-        1 => (0..3_usize).prop_map(|name| Operation::Kept { name }),
-        1 => (0..3_usize).prop_map(|name| Operation::KeepOnly { name }),
+        1 => (0..3_usize, 0..20_000_usize)
+            .prop_map(|(name, length)| Operation::WriteSidecar { name, length }),
+        1 => (0..3_usize).prop_map(|name| Operation::ReadSidecar { name }),
+        1 => (0..3_usize).prop_map(|name| Operation::RetainSidecars { name }),
         3 => Just(Operation::Flush),
-        3 => Just(Operation::Look),
+        3 => Just(Operation::Check),
         1 => Just(Operation::Close),
         1 => Just(Operation::Kill),
-        3 => (0..60_u64, select(&FAULTS[..])).prop_map(|(calls, fault)| Operation::Fail { calls, fault }),
+        3 => (0..60_u64, select(&FAULTS[..]))
+            .prop_map(|(calls, fault)| Operation::Fail { calls, fault }),
         2 => Just(Operation::Heal),
         1 => any::<u64>().prop_map(|position| Operation::Corruption { position }),
         1 => Just(Operation::Vanish),
     ]
 }
 
-/// What one run has.
+/// State of one run.
 struct Run {
-    place: Place,
+    scene: Scene,
     disk: Arc<Disk>,
-    files: Vec<Arc<DiskFile>>,
+    objects: Vec<Arc<DiskObject>>,
     metas: [ObjectMeta; 4],
 }
 
 impl Run {
     fn new() -> Self {
-        let place = Place::new(8);
-        let disk = place.open();
-        let mut run = Self { place, disk, files: Vec::new(), metas: metas() };
-        run.open_files();
+        let scene = Scene::new(8);
+        let disk = scene.open();
+        let mut run = Self { scene, disk, objects: Vec::new(), metas: metas() };
+        run.open_objects();
         run
     }
 
-    fn open_files(&mut self) {
-        self.files = self.metas.iter().map(|meta| self.disk.file("s3://b", meta)).collect();
+    fn open_objects(&mut self) {
+        self.objects = self.metas.iter().map(|meta| self.disk.object("s3://b", meta)).collect();
     }
 
     fn reopen(&mut self) {
-        self.files.clear();
-        self.disk = self.place.open();
-        self.open_files();
+        self.objects.clear();
+        self.disk = self.scene.open();
+        self.open_objects();
     }
 
     fn apply(&mut self, operation: Operation) {
@@ -89,36 +92,36 @@ impl Run {
             Operation::Write { object, extent } => self.write(object, extent),
             Operation::Read { object, start, length } => self.read(object, start, length),
             Operation::Remove { object, start, length } => {
-                self.files[object].remove(&(start..start + length))
+                self.objects[object].remove(&(start..start + length))
             }
             Operation::Drop { object } => {
                 let name = self.metas[object].name.clone();
                 self.disk.drop_files(|meta| meta.name == name);
-                assert!(!self.files[object].is_present(&(0..1)), "dropped");
+                assert!(!self.objects[object].is_present(&(0..1)), "dropped");
             }
-            Operation::Keep { name, length } => {
-                self.disk.keep(&name.to_string(), &vec![name as u8; length])
+            Operation::WriteSidecar { name, length } => {
+                self.disk.write_sidecar(&name.to_string(), &vec![name as u8; length])
             }
-            Operation::Kept { name } => {
-                let kept = self.disk.kept(&name.to_string());
+            Operation::ReadSidecar { name } => {
+                let kept = self.disk.read_sidecar(&name.to_string());
                 assert!(kept.is_none_or(|bytes| bytes.iter().all(|&byte| byte == name as u8)));
             }
-            Operation::KeepOnly { name } => {
-                let _freed = self.disk.keep_only(&|kept| kept == name.to_string());
+            Operation::RetainSidecars { name } => {
+                self.disk.retain_sidecars(&|other| other == name.to_string());
             }
             Operation::Flush => drop(self.disk.flush()),
-            Operation::Look => self.disk.look(),
+            Operation::Check => self.disk.check(),
             Operation::Close => {
                 self.disk.close();
                 self.reopen();
             }
             Operation::Kill => {
-                // The lock of a process that is gone is gone.
+                // A process that ended holds no lock.
                 *self.disk.lock.lock().unwrap() = None;
                 self.reopen();
             }
-            Operation::Fail { calls, fault } => self.place.files.fail_after(calls, fault),
-            Operation::Heal => self.place.files.heal(),
+            Operation::Fail { calls, fault } => self.scene.file_system.fail_after(calls, fault),
+            Operation::Heal => self.scene.file_system.heal(),
             Operation::Corruption { position } => self.corrupt(position),
             Operation::Vanish => self.vanish(),
         }
@@ -127,7 +130,7 @@ impl Run {
     fn write(&self, object: usize, extent: u64) {
         let meta = &self.metas[object];
         if extent * EXTENT_DATA_BYTES < meta.size {
-            write(&self.files[object], meta, extent);
+            write(&self.objects[object], meta, extent);
         }
     }
 
@@ -135,41 +138,49 @@ impl Run {
         let meta = &self.metas[object];
         let start = start.min(meta.size - 1);
         let range = start..meta.size.min(start + length);
-        if let Some(bytes) = self.files[object].try_read(&range, Count::AsUse) {
+        if let Some(bytes) = self.objects[object].try_read(&range, AccessHint::Random) {
             assert!(bytes == contents(meta, range.clone()), "{range:?} of {}", meta.name);
         }
-        read(&self.files[object], meta, range);
+        read(&self.objects[object], meta, range);
     }
 
     fn corrupt(&self, position: u64) {
         use std::os::unix::fs::FileExt;
-        let paths = if self.place.options.directory.exists() {
-            self.place.data_files()
+        let paths = if self.scene.options.directory.exists() {
+            self.scene.data_files()
         } else {
             Vec::new()
         };
         let Some(path) = paths.first() else { return };
         let file = std::fs::File::options().write(true).open(path).unwrap();
-        // One whose making failed is empty.
+        // A file whose making failed is empty.
         let Some(offset) = position.checked_rem(file.metadata().unwrap().len()) else { return };
         file.write_all_at(&[position.to_le_bytes()[7]], offset).unwrap();
     }
 
     fn vanish(&self) {
-        let _ = std::fs::remove_dir_all(&self.place.options.directory);
+        let _ = std::fs::remove_dir_all(&self.scene.options.directory);
     }
 
     fn check(&self) {
         let stats = stats(&self.disk);
         assert!(stats.bytes <= 8 << 20, "{stats:?}");
-        let present: usize =
-            self.disk.bodies().iter().map(|body| body.extents.present().count()).sum();
+        let present: usize = self
+            .disk
+            .cache_files()
+            .iter()
+            .map(|cache_file| cache_file.extents.present().count())
+            .sum();
         assert_eq!(stats.extents, present as u64);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        max_shrink_iters: 200,
+        ..ProptestConfig::default()
+    })]
 
     /// Never a wrong byte, never a panic, never more than the limit, and in the end it works again.
     #[test]
@@ -179,28 +190,31 @@ proptest! {
             run.apply(operation);
             run.check();
         }
-        run.place.files.heal();
-        run.disk.look();
-        run.disk.look();
-        faults::look_while_locked(&run.disk);
+        run.scene.file_system.heal();
+        run.disk.check();
+        run.disk.check();
+        fault::check_while_locked(&run.disk);
         let after = stats(&run.disk);
         prop_assert_eq!(after.bypassed, None);
-        // What was corrupt by hand and not read since is said to be there.
-        run.files[0].remove(&(0..run.metas[0].size));
+        // The index lists extents that the test corrupted and nobody read since.
+        run.objects[0].remove(&(0..run.metas[0].size));
         run.write(0, 1);
-        prop_assert!(read(&run.files[0], &run.metas[0], extent_range(&run.metas[0], 1)));
+        prop_assert!(read(&run.objects[0], &run.metas[0], extent_range(&run.metas[0], 1)));
         run.check();
     }
 
-    /// With nothing in its way, what was written last is there.
+    /// A healthy disk with room has what was written last.
     #[test]
-    fn a_healthy_cache_keeps_what_was_written(writes in proptest::collection::vec((0..4_usize, 0..8_u64), 1..40), restarts in 1..4_usize) {
+    fn a_healthy_cache_keeps_what_was_written(
+        writes in proptest::collection::vec((0..4_usize, 0..8_u64), 1..40),
+        restarts in 1..4_usize,
+    ) {
         let mut run = Run::new();
         for (object, extent) in writes {
             if extent * EXTENT_DATA_BYTES < run.metas[object].size {
                 let meta = &run.metas[object];
-                prop_assert!(write(&run.files[object], meta, extent));
-                prop_assert!(read(&run.files[object], meta, extent_range(meta, extent)));
+                prop_assert!(write(&run.objects[object], meta, extent));
+                prop_assert!(read(&run.objects[object], meta, extent_range(meta, extent)));
             }
             run.check();
         }
@@ -209,7 +223,7 @@ proptest! {
             run.apply(Operation::Close);
             prop_assert_eq!(run.disk.list(), before.clone());
         }
-        let used = allocated(&run.place.options.directory);
+        let used = allocated(&run.scene.options.directory);
         prop_assert!(used <= stats(&run.disk).bytes + 8192, "{} of {:?}", used, stats(&run.disk));
     }
 }

@@ -1,5 +1,5 @@
-//! Random reads beside fills, doubts and faults: whatever happens, no reader gets other bytes than
-//! the object's, and none waits for ever.
+//! Random reads beside fills, invalidations and faults: no reader gets other bytes than the
+//! object's, and none waits for ever.
 
 use super::*;
 use futures_util::future::join_all;
@@ -13,7 +13,7 @@ enum Operation {
         local_only: bool,
         milliseconds: u64,
     },
-    /// The next requests fail like this.
+    /// Sets the answers of the next requests.
     Fault(Vec<Answer>),
     Invalidate {
         start: u64,
@@ -25,7 +25,7 @@ enum Operation {
     },
 }
 
-/// How the store may answer reads as well as streams, well or badly.
+/// Answers, good and bad, that reads as well as streams must survive.
 pub fn common_answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         Just(Answer::Good),
@@ -54,9 +54,12 @@ fn operation() -> impl Strategy<Value = Operation> {
     let ranges = prop::collection::vec((0u64..1_000, 1u64..60), 1..8);
     prop_oneof![
         6 => (ranges, any::<bool>(), 1u64..20_000)
-            .prop_map(|(ranges, local_only, milliseconds)| Operation::Read { ranges, local_only, milliseconds }),
+            .prop_map(|(ranges, local_only, milliseconds)| {
+                Operation::Read { ranges, local_only, milliseconds }
+            }),
         3 => prop::collection::vec(fault(), 1..6).prop_map(Operation::Fault),
-        1 => (0u64..1_000, 1u64..60).prop_map(|(start, length)| Operation::Invalidate { start, length }),
+        1 => (0u64..1_000, 1u64..60)
+            .prop_map(|(start, length)| Operation::Invalidate { start, length }),
         1 => Just(Operation::Drop),
         3 => (0u64..500).prop_map(|milliseconds| Operation::Pass { milliseconds }),
     ]
@@ -69,7 +72,7 @@ fn span(start: u64, length: u64) -> Range<u64> {
     start..(start + length * length * 37).min(SIZE)
 }
 
-async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
+async fn play(operations: Vec<Operation>, disk: Option<DiskOptions>) {
     let bench = Bench::over(SIZE, disk).await;
     let mut waiting = Vec::new();
     for operation in operations {
@@ -102,14 +105,19 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
     for (range, answer) in join_all(answers).await {
         match answer.expect("an answer comes not later than its deadline") {
             Ok(bytes) => assert!(bytes == bench.expected(&range), "other bytes came for {range:?}"),
-            // The object is still what it was, but a store that shows another one cannot be told
-            // from one that has another one.
-            Err(Error::NotLocal | Error::TooLate(_) | Error::Unreachable(_) | Error::Gone(_)) => {}
+            // The object did not change, but a store that shows another version looks like one that
+            // has another version.
+            Err(
+                Error::NotLocal
+                | Error::DeadlineExceeded(_)
+                | Error::Unreachable(_)
+                | Error::Gone(_),
+            ) => {}
             Err(other) => panic!("{range:?}: {other}"),
         }
     }
     bench.fake.forget_answers();
-    // Whoever joins a part in its last attempt shares the fault that this was given before.
+    // A reader that joins a part in its last attempt shares that part's fault.
     bench.requests_ended().await;
     let all = timeout(Duration::from_secs(600), bench.read(0..SIZE)).await.expect("nothing hangs");
     assert!(all.unwrap() == bench.bytes);
@@ -118,7 +126,11 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_reader_gets_other_bytes_and_none_waits_for_ever(
@@ -126,10 +138,11 @@ proptest! {
         has_disk in any::<bool>(),
         is_tight in any::<bool>(),
     ) {
-        let tight = Disked { bytes_max: 4 * MIB, fill_bytes_max: 2 * MIB, fill_whole_max: 0, ..AMPLE };
+        let tight =
+            DiskOptions { bytes_max: 4 * MIB, fill_bytes_max: 2 * MIB, fill_whole_max: 0, ..AMPLE };
         let disk = has_disk.then_some(if is_tight { tight } else { AMPLE });
         let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(play(operations, disk));
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(play(operations, disk));
     }
 }

@@ -1,4 +1,4 @@
-//! Names of variables, as the vendors' own tools know them.
+//! Environment variables, with the names that the vendors' own tools use.
 
 use std::{marker::PhantomData, str::FromStr};
 
@@ -9,12 +9,12 @@ use crate::Environment;
 /// The variables of a vendor. `object_store` knows their meaning by the name in lower case.
 pub(super) struct Vendor<K> {
     variables: &'static [&'static str],
-    /// The first of these that is set is the endpoint.
+    /// Variables of which the first that is set is the endpoint.
     endpoints: &'static [&'static str],
     key: PhantomData<fn() -> K>,
 }
 
-/// Those that are set.
+/// Variables that are set, with their values.
 pub(super) struct Found<K> {
     pub(super) settings: Vec<(K, String)>,
     pub(super) endpoint: Option<String>,
@@ -58,7 +58,7 @@ pub(super) const GOOGLE: Vendor<GoogleConfigKey> = Vendor {
     key: PhantomData,
 };
 
-/// The account's name is asked for apart, because it says which containers are meant.
+/// Variable of the account's name, apart because it says which containers are meant.
 pub(super) const AZURE_ACCOUNT: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 
 pub(super) const AZURE: Vendor<AzureConfigKey> = Vendor {

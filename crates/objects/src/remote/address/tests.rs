@@ -63,7 +63,7 @@ async fn secrets_do_not_belong_in_urls() {
 
 #[tokio::test]
 async fn what_is_not_known_is_refused_with_the_nearest_name() {
-    for (url, told) in [
+    for (url, final_error) in [
         ("s3://bucket?reigon=x", "did you mean region?"),
         ("s3://bucket?path-stile=x", "did you mean path-style?"),
         ("s3://bucket?qqqqqqqqqqqq=x", "known are endpoint, region"),
@@ -79,7 +79,7 @@ async fn what_is_not_known_is_refused_with_the_nearest_name() {
         ("file://host/x", "file:///DIRECTORY"),
     ] {
         let text = error_of(url);
-        assert!(text.contains(told), "{url}: {text}");
+        assert!(text.contains(final_error), "{url}: {text}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use busload_objects::Use;
+use busload_objects::AccessHint;
 
 use super::{
     conditions::{Verdict, verdict, wants_range},
@@ -30,7 +30,7 @@ pub struct Part {
     /// Byte range within the resource.
     pub range: Range<u64>,
     /// Access hint for the cache.
-    pub purpose: Use,
+    pub purpose: AccessHint,
 }
 
 /// Plans the answer for a resource of this entity tag and size.
@@ -59,10 +59,10 @@ pub fn plan(
     };
     let range = wanted.within(size).ok_or_else(|| unsatisfiable(size))?;
     Ok(match wanted {
-        Wanted::All => Plan::Whole(Part { range, purpose: Use::Once }),
+        Wanted::All => Plan::Whole(Part { range, purpose: AccessHint::Sequential }),
         // The client resumes an interrupted download.
-        Wanted::From(_) => Plan::Part(Part { range, purpose: Use::Once }),
-        Wanted::Closed { .. } | Wanted::Last(_) => Plan::Part(Part { range, purpose: Use::Again }),
+        Wanted::From(_) => Plan::Part(Part { range, purpose: AccessHint::Sequential }),
+        Wanted::Closed { .. } | Wanted::Last(_) => Plan::Part(Part { range, purpose: AccessHint::Random }),
     })
 }
 
@@ -82,20 +82,20 @@ mod tests {
         plan(&method, &headers, &HeaderValue::from_static("\"tag\""), 1000)
     }
 
-    fn part(range: Range<u64>, purpose: Use) -> Part {
+    fn part(range: Range<u64>, purpose: AccessHint) -> Part {
         Part { range, purpose }
     }
 
     #[test]
     fn what_is_read_once_does_not_count_as_hot() {
         let get = |range: &str| planned(Method::GET, &[(header::RANGE, range)]).unwrap();
-        assert_eq!(planned(Method::GET, &[]), Ok(Plan::Whole(part(0..1000, Use::Once))));
-        assert_eq!(get("bytes=500-"), Plan::Part(part(500..1000, Use::Once)));
-        assert_eq!(get("bytes=0-99"), Plan::Part(part(0..100, Use::Again)));
-        assert_eq!(get("bytes=-10"), Plan::Part(part(990..1000, Use::Again)));
+        assert_eq!(planned(Method::GET, &[]), Ok(Plan::Whole(part(0..1000, AccessHint::Sequential))));
+        assert_eq!(get("bytes=500-"), Plan::Part(part(500..1000, AccessHint::Sequential)));
+        assert_eq!(get("bytes=0-99"), Plan::Part(part(0..100, AccessHint::Random)));
+        assert_eq!(get("bytes=-10"), Plan::Part(part(990..1000, AccessHint::Random)));
         assert_eq!(
             get("bytes=0-999"),
-            Plan::Part(part(0..1000, Use::Again)),
+            Plan::Part(part(0..1000, AccessHint::Random)),
             "all of it, but as a range"
         );
     }
@@ -110,7 +110,7 @@ mod tests {
         let other = (header::IF_RANGE, "\"other\"");
         assert_eq!(
             planned(Method::GET, &[range.clone(), other]),
-            Ok(Plan::Whole(part(0..1000, Use::Once)))
+            Ok(Plan::Whole(part(0..1000, AccessHint::Sequential)))
         );
         let other = (header::IF_MATCH, "\"other\"");
         assert_eq!(planned(Method::GET, &[range.clone(), other]).unwrap_err().status, 412);

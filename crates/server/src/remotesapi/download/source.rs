@@ -73,7 +73,7 @@ impl Source {
     pub fn stream(&self, part: &Part, timeout: Duration) -> Pieces {
         match self {
             Self::File(file) => {
-                file.stream(part.range.clone(), StreamOptions { purpose: part.purpose, timeout })
+                file.stream(part.range.clone(), StreamOptions { hint: part.purpose, timeout })
             }
             Self::Records(records) => records.clone().stream(part.range.clone(), timeout),
         }

@@ -250,7 +250,7 @@ fn records_come_whole_and_in_parts() {
 
 /// Returns the pieces of a part.
 fn pieces(harness: &Harness, source: &Source, range: std::ops::Range<u64>) -> Vec<Bytes> {
-    let part = Part { range, purpose: busload_objects::Use::Once };
+    let part = Part { range, purpose: busload_objects::AccessHint::Sequential };
     let pieces = source.stream(&part, std::time::Duration::from_secs(60));
     harness.served.wait(pieces.map(Result::unwrap).collect())
 }
@@ -281,7 +281,8 @@ fn long_records_come_in_pieces_of_their_own() {
                 .iter()
                 .all(|piece| piece.len() <= PIECE_BYTES && !memory.contains(&piece.as_ptr()))
         );
-        let all = Part { range: 0..source.size(), purpose: busload_objects::Use::Once };
+        let all =
+            Part { range: 0..source.size(), purpose: busload_objects::AccessHint::Sequential };
         assert_eq!(source.held(&all), 2 * PIECE_BYTES as u64);
     }
     let made_again = harness.served.status.remotesapi.records(RecordsOrigin::MadeAgain);
@@ -300,7 +301,7 @@ fn records_that_would_not_stay_in_memory_are_held() {
     );
     let source = Source::Records(records);
     assert_eq!(pieces(&harness, &source, 0..source.size()).concat(), bytes);
-    let part = Part { range: 0..10, purpose: busload_objects::Use::Again };
+    let part = Part { range: 0..10, purpose: busload_objects::AccessHint::Random };
     assert_eq!(source.held(&part), source.size());
 }
 
