@@ -34,42 +34,28 @@
 
 #![forbid(unsafe_code)]
 
-mod checked;
-mod checks;
-mod chunk;
-mod corruption;
-mod decode;
-mod dictionaries;
 mod error;
 mod fault;
-mod layout;
+mod jobs;
 pub mod limits;
-mod listing;
-mod many;
-mod memory;
-mod opener;
-mod places;
-mod reader;
-mod refresher;
+mod read;
+mod serve;
 mod settings;
 mod shared;
 mod state;
 mod stats;
 mod store;
-mod table_file;
 mod task;
-mod tools;
-mod view;
-mod window;
+mod versions;
 
 pub use busload_chunks::{ChunkAddress, FileId, FileKind, Span};
-pub use chunk::{Chunk, DictionaryId, Form};
 pub use error::Error;
-pub use many::ManyReads;
-pub use places::{FileBytes, Located, Location};
+pub use read::chunk::{Chunk, DictionaryId, Form};
+pub use read::many::ManyReads;
+pub use serve::{FileBytes, Located, Location};
 pub use settings::{Attempt, Request, Settings};
 pub use state::State;
 pub use stats::StoreStats;
 pub use store::Store;
-pub use table_file::TableFile;
-pub use view::Snapshot;
+pub use versions::table_file::TableFile;
+pub use versions::version::Snapshot;

@@ -15,17 +15,18 @@ use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     Attempt, Chunk, Error, Form,
-    checks::Checks,
-    corruption::Corruption,
-    decode::{Answer, Raw, Trust, Want},
-    dictionaries::{Dictionaries, Proved},
     limits::{INLINE_CONTENTS_BYTES_MAX, INLINE_STORED_BYTES_MAX},
-    memory::Memory,
-    places::{Copies, OldFiles, Prefetches},
+    read::chunk_memory::Memory,
+    read::decode::{Answer, Raw, Trust, Want},
+    read::dictionaries::{Dictionaries, Proved},
+    read::known_corruption::Corruption,
+    serve::{Copies, Prefetches},
     state::State,
     stats::{Counters, Origin},
-    table_file::{TableFile, range},
-    view::View,
+    versions::dropped_files::OldFiles,
+    versions::refresh_coalescer::Checks,
+    versions::table_file::{TableFile, range},
+    versions::version::View,
 };
 
 /// What all handles of a store share.

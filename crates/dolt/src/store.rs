@@ -13,16 +13,16 @@ use tokio::task::{JoinHandle, coop::consume_budget};
 use crate::{
     Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State,
     StoreStats,
-    decode::{Answer, Want},
     fault::Fault,
     limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
-    opener::Opener,
-    reader::Job,
-    refresher::Refresher,
+    read::decode::{Answer, Want},
+    read::reader::Job,
     shared::{Parts, Shared},
-    table_file::{TableFile, range},
     task::blocking,
-    view::{Place, View},
+    versions::opener::Opener,
+    versions::refresher::Refresher,
+    versions::table_file::{TableFile, range},
+    versions::version::{Place, View},
 };
 
 /// One chunk store. Cheap to clone; the last clone ends it.

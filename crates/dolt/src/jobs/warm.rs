@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::{Notify, mpsc};
 
 use super::{Told, tell};
-use crate::{Error, limits::WARMING_FILES_MAX, shared::Shared, table_file::TableFile};
+use crate::{Error, limits::WARMING_FILES_MAX, shared::Shared, versions::table_file::TableFile};
 
 pub(super) async fn warm(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result<Progress, Error> {
     let snapshot = shared.opened_view().await?.snapshot.clone();

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use busload_chunks::{ChunkAddress, FileSpec, Lookup, Manifest, TableIndex};
 use tokio::time::Instant;
 
-use crate::{layout::Naming, table_file::TableFile};
+use crate::{versions::object_names::Naming, versions::table_file::TableFile};
 
 /// One version of the store: root and files belong together.
 #[derive(Debug)]

@@ -11,12 +11,15 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 
-use super::{
-    copies::Copying,
-    old::{FileKey, OldFile},
-    verified,
+use super::{local_verifier::Copying, verified_range};
+use crate::{
+    Error, Store, TableFile,
+    shared::Shared,
+    versions::{
+        dropped_files::{FileKey, OldFile},
+        version::View,
+    },
 };
-use crate::{Error, Store, TableFile, shared::Shared, view::View};
 
 /// Bytes of one version of a table file, current, dropped from the manifest, or known by its name
 /// only.
@@ -82,7 +85,7 @@ impl FileBytes {
         let is_within = range.start <= range.end && range.end <= self.size();
         match (&self.of, options.purpose) {
             (Of::Open(file), Use::Again) if is_within => {
-                verified::stream(&self.shared, file, range, options.timeout)
+                verified_range::stream(&self.shared, file, range, options.timeout)
             }
             (Of::Open(file), Use::Once) => {
                 let copying = Copying { shared: self.shared.clone(), file: file.clone() };

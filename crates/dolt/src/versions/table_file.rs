@@ -1,5 +1,9 @@
 //! One open table file.
 
+pub(crate) mod object_version;
+pub(crate) mod pinned_dictionaries;
+pub(crate) mod verified_chunks;
+
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -8,10 +12,7 @@ use std::sync::{
 use busload_chunks::{ChunkAddress, ChunkLocation, FileId, FileKind, Span, TableIndex};
 use busload_objects::Object;
 
-use crate::{
-    checked::Checked,
-    places::{Pins, version_of},
-};
+use self::{object_version::version_of, pinned_dictionaries::Pins, verified_chunks::Checked};
 
 /// One table file of a snapshot, open.
 #[derive(Debug)]

@@ -23,22 +23,22 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::files::Pieces;
+use super::file_bytes::Pieces;
 use crate::{
     Chunk, Error, Form,
-    decode::{Answer, Want},
     fault::Fault,
     limits::{
         PIECE_BYTES_MAX, PIECES_WAITING_MAX, RANGE_TIMEOUT, SEGMENT_BYTES, SEGMENTS_AHEAD_MAX,
         SLOW_LINK_BANDWIDTH,
     },
-    reader::Job,
+    read::decode::{Answer, Want},
+    read::reader::Job,
+    read::window::{Item, Window},
     shared::Shared,
     stats::Origin,
-    table_file::{TableFile, range},
     task::{Owned, blocking},
-    view::Place,
-    window::{Item, Window},
+    versions::table_file::{TableFile, range},
+    versions::version::Place,
 };
 
 /// What is read at once.

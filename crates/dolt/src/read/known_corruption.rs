@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     limits::{CORRUPT_CHUNKS_MAX, CORRUPTION_REMEMBERED},
-    table_file::TableFile,
+    versions::table_file::TableFile,
 };
 
 /// A file of this process, and a position in it.

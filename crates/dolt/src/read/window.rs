@@ -11,9 +11,9 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 
 use crate::{
     limits::{WINDOW_BYTES_MAX, WINDOW_CHUNKS_MAX},
-    reader::{Started, origin},
-    table_file::{TableFile, range},
-    view::Place,
+    read::reader::{Started, origin},
+    versions::table_file::{TableFile, range},
+    versions::version::Place,
 };
 
 /// One chunk to be read.

@@ -23,29 +23,25 @@
 //! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded;
 //!   see [`crate::limits`].
 
-mod copies;
-mod files;
-mod old;
-mod pin;
-mod pins;
+mod file_bytes;
+mod local_verifier;
+mod pin_dictionaries;
 mod prefetch;
-mod verified;
-mod version;
+mod verified_range;
 
 use std::{sync::Arc, time::Instant};
 
 use busload_chunks::{ChunkAddress, Span};
 use tokio::task::coop::consume_budget;
 
-pub use self::files::FileBytes;
+pub use self::file_bytes::FileBytes;
 pub(crate) use self::{
-    copies::{Compared, Copies},
-    old::OldFiles,
-    pins::Pins,
+    local_verifier::{Compared, Copies},
     prefetch::Prefetches,
-    version::version_of,
 };
-use crate::{Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, view::View};
+use crate::{
+    Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, versions::version::View,
+};
 
 /// Where one chunk is.
 #[derive(Clone, Debug)]

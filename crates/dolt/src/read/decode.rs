@@ -5,7 +5,7 @@ use busload_chunks::{
 };
 use bytes::Bytes;
 
-use crate::{Chunk, Form, chunk::DictionaryId};
+use crate::{Chunk, Form, read::chunk::DictionaryId};
 
 /// What somebody wants to know of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::{
     limits::{DICTIONARY_STORED_BYTES_MAX, PINNED_BYTES_MAX, PINNED_DICTIONARIES_MAX},
-    table_file::range,
+    versions::table_file::range,
 };
 
 const _: () =

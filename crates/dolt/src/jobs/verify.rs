@@ -10,16 +10,16 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{Told, tell};
 use crate::{
     Error,
-    decode::Want,
     fault::Fault,
     limits::VERIFYING_TIMEOUT,
-    places::Compared,
-    reader::Job,
+    read::decode::Want,
+    read::reader::Job,
+    read::window::{Item, Window, sort},
+    serve::Compared,
     shared::Shared,
-    table_file::TableFile,
     task::blocking,
-    view::Place,
-    window::{Item, Window, sort},
+    versions::table_file::TableFile,
+    versions::version::Place,
 };
 
 /// What became of one chunk.

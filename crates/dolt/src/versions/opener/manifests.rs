@@ -5,9 +5,11 @@ use busload_objects::{Error as ObjectsError, Fetched};
 
 use crate::{
     Error,
-    layout::{Naming, OLD_GENERATION, OLD_GENERATION_MANIFEST, is_journal, is_sign_of_a_store},
     limits::{MANIFEST_BYTES_MAX, OPENING_ATTEMPTS_MAX},
-    opener::Opener,
+    versions::object_names::{
+        Naming, OLD_GENERATION, OLD_GENERATION_MANIFEST, is_journal, is_sign_of_a_store,
+    },
+    versions::opener::Opener,
 };
 
 /// A manifest and its ETag.

@@ -26,22 +26,22 @@ use tokio::{
     time::{self, sleep},
 };
 
-use super::verified::{Segment, cut};
+use super::verified_range::{Segment, cut};
 use crate::{
     Error,
-    decode::{Raw, Trust, Want},
-    dictionaries::Proved,
     fault::Fault,
     limits::{
         COMPARISON_CORRUPT_MAX, COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT,
         COMPARISONS_MAX, INLINE_CONTENTS_BYTES_MAX,
     },
-    opener::kept_name,
-    reader::Job,
+    read::decode::{Raw, Trust, Want},
+    read::dictionaries::Proved,
+    read::reader::Job,
     shared::Shared,
-    table_file::{TableFile, range},
     task::blocking,
-    view::Place,
+    versions::opener::kept_name,
+    versions::table_file::{TableFile, range},
+    versions::version::Place,
 };
 
 /// So much of a kept index is compared at once.

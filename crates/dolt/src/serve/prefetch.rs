@@ -24,16 +24,16 @@ use tokio::{
 use super::{Located, Location};
 use crate::{
     Store,
-    decode::Want,
     limits::{
         PREFETCH_AHEAD_TIME, PREFETCH_BYTES_MAX, PREFETCH_BYTES_MIN, PREFETCH_DISK_READS_MAX,
         PREFETCH_TIMEOUT, PREFETCHES_MAX,
     },
-    reader::Job,
+    read::decode::Want,
+    read::reader::Job,
+    read::window::{Item, Window, sort},
     shared::Shared,
-    table_file::range,
-    view::Place,
-    window::{Item, Window, sort},
+    versions::table_file::range,
+    versions::version::Place,
 };
 
 /// What prefetches of a store may take together. What they may not is read when it is asked for.

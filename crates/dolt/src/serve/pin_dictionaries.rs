@@ -12,13 +12,13 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::{Located, Location};
 use crate::{
     Error, Store, TableFile,
-    decode::Want,
     fault::Fault,
     limits::{DICTIONARY_PROOFS_MAX, PINNING_MAX},
-    reader::Job,
+    read::decode::Want,
+    read::reader::Job,
     shared::Shared,
-    table_file::range,
-    view::Place,
+    versions::table_file::range,
+    versions::version::Place,
 };
 
 /// A dictionary to be pinned, and chunks that are right only if it is.

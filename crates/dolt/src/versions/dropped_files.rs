@@ -15,13 +15,13 @@ use busload_objects::Object;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use super::{Pins, version_of};
 use crate::{
     Error,
-    layout::{Naming, OLD_GENERATION},
     limits::{OLD_FILES_MAX, PINNED_BYTES_MAX},
     shared::Shared,
-    view::{Snapshot, View},
+    versions::object_names::{Naming, OLD_GENERATION},
+    versions::table_file::{object_version::version_of, pinned_dictionaries::Pins},
+    versions::version::{Snapshot, View},
 };
 
 /// Names one version of a table file.

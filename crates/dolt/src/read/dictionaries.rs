@@ -21,7 +21,7 @@ use crate::{
     Error,
     fault::Fault,
     limits::{DICTIONARIES_BYTES_MAX, DICTIONARY_BYTES_MORE},
-    table_file::TableFile,
+    versions::table_file::TableFile,
 };
 
 /// A file of this process and a span of it.

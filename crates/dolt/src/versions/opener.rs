@@ -14,10 +14,11 @@
 //! * **Memory.** Ends of files under way have [`OPENING_BYTES_MAX`] bytes together.
 //! * **All or nothing.** A version one of whose files cannot be opened is not switched to.
 
-mod files;
 mod index;
+mod listing;
 mod manifests;
-mod room;
+mod memory_budget;
+mod table_files;
 
 use std::sync::Arc;
 
@@ -28,12 +29,12 @@ pub(crate) use self::index::kept_name;
 use crate::{
     Error,
     limits::OPENING_BYTES_MAX,
-    opener::{
+    versions::opener::{
         manifests::{Seen, Version},
-        room::Room,
+        memory_budget::Room,
     },
-    table_file::TableFile,
-    view::{Snapshot, View},
+    versions::table_file::TableFile,
+    versions::version::{Snapshot, View},
 };
 
 /// What a store is opened with.
@@ -76,7 +77,7 @@ impl Opener {
         async move {
             let Some(version) = version else { return };
             // None: the runtime ends.
-            cache.run_blocking(move |cache| files::keep(cache, &version, &view)).await;
+            cache.run_blocking(move |cache| table_files::keep(cache, &version, &view)).await;
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         ARCHIVE_GUESS_BYTES_MIN, ARCHIVE_GUESS_BYTES_MORE, ARCHIVE_GUESS_BYTES_PER_CHUNK,
         COMPARED_BYTES_MAX, OPENING_ATTEMPTS_MAX,
     },
-    opener::Opener,
+    versions::opener::Opener,
 };
 
 /// The name under which the end of a version of an object is kept.

@@ -17,19 +17,19 @@ use tokio::time::{self, timeout_at};
 
 use crate::{
     Error,
-    decode::{Answer, Raw, Trust, Want},
-    dictionaries::Proved,
     fault::Fault,
     limits::{
         COPIES_MAX, COPY_READS_MAX, DICTIONARY_STORED_BYTES_MAX, DICTIONARY_TIMEOUT,
         INLINE_CONTENTS_BYTES_MAX, LOOKUPS_MAX,
     },
+    read::decode::{Answer, Raw, Trust, Want},
+    read::dictionaries::Proved,
     shared::Shared,
     state::State,
     stats::Origin,
-    table_file::{TableFile, range},
     task::{Owned, blocking},
-    view::{Place, View},
+    versions::table_file::{TableFile, range},
+    versions::version::{Place, View},
 };
 
 /// One question.

@@ -14,12 +14,12 @@ use tokio::time::timeout;
 use crate::{
     Error,
     fault::Fault,
-    layout::{Naming, OLD_GENERATION},
     limits::{HEADS_MAX, LISTING_TIMEOUT, OPENING_ATTEMPTS_MAX, OPENING_FILES_MAX},
-    listing::Listing,
-    opener::{Opener, index::kept_name, manifests::Seen},
-    table_file::TableFile,
-    view::View,
+    versions::object_names::{Naming, OLD_GENERATION},
+    versions::opener::listing::Listing,
+    versions::opener::{Opener, index::kept_name, manifests::Seen},
+    versions::table_file::TableFile,
+    versions::version::View,
 };
 
 /// Under which the listing is kept.

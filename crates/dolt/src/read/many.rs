@@ -21,14 +21,14 @@ use tokio::{
 
 use crate::{
     Attempt, Chunk, Error, Form, Request,
-    decode::{Answer, Want},
     limits::{ANSWERS_WAITING_MAX, LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX},
-    reader::{Job, origin},
+    read::decode::{Answer, Want},
+    read::reader::{Job, origin},
+    read::window::{Item, Window, sort},
     shared::Shared,
     stats::Origin,
-    table_file::range,
-    view::View,
-    window::{Item, Window, sort},
+    versions::table_file::range,
+    versions::version::View,
 };
 
 /// One answer, by index.

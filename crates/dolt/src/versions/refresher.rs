@@ -7,11 +7,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::{
     Error,
     limits::CHECK_TIMEOUT,
-    opener::Opener,
     shared::Shared,
     state::State,
     task::blocking,
-    view::{Snapshot, View},
+    versions::opener::Opener,
+    versions::version::{Snapshot, View},
 };
 
 /// The task of one store.
