@@ -12,7 +12,7 @@ use busload_chunks::ChunkAddress;
 use busload_objects::Progress;
 use tokio::sync::mpsc;
 
-use crate::{Error, limits::TOLD_WAITING_MAX, shared::Shared, task::Owned};
+use crate::{Error, limits::JOB_REPORTS_QUEUED_MAX, shared::Shared, task::Owned};
 
 /// How far it has come, and what was found on the way.
 type Told = (Progress, Option<(ChunkAddress, Error)>);
@@ -23,7 +23,7 @@ impl Shared {
         self: &Arc<Self>,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Progress, Error> {
-        let (tell, told) = mpsc::channel(TOLD_WAITING_MAX);
+        let (tell, told) = mpsc::channel(JOB_REPORTS_QUEUED_MAX);
         let shared = self.clone();
         let work = async move { shared.until_closed(warm::warm(&shared, tell)).await };
         self.tell(work, told, &mut |progress, _| report(progress)).await
@@ -34,7 +34,7 @@ impl Shared {
         self: &Arc<Self>,
         report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
     ) -> Result<Progress, Error> {
-        let (tell, told) = mpsc::channel(TOLD_WAITING_MAX);
+        let (tell, told) = mpsc::channel(JOB_REPORTS_QUEUED_MAX);
         let shared = self.clone();
         let work = async move { shared.until_closed(verify::verify(&shared, tell)).await };
         self.tell(work, told, report).await
@@ -45,7 +45,7 @@ impl Shared {
         self: &Arc<Self>,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Progress, Error> {
-        let (tell, told) = mpsc::channel(TOLD_WAITING_MAX);
+        let (tell, told) = mpsc::channel(JOB_REPORTS_QUEUED_MAX);
         let shared = self.clone();
         let work = async move { shared.until_closed(verify::verify_local(&shared, tell)).await };
         self.tell(work, told, &mut |progress, _| report(progress)).await

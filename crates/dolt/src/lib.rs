@@ -5,7 +5,7 @@
 //!              refresher (a task) --looks at--> manifest, listing, indexes
 //!                 | switches                         ^
 //!                 v                                  | one look for all who ask at once
-//!  try_get --> view (ArcSwap): lookup --+--> nowhere-+--> none, or an error if that is not certain
+//!  try_get --> version (ArcSwap): lookup --+--> nowhere-+--> none, or an error if that is not certain
 //!                                       v
 //!                       file, span --> local disk, else the object store --> CRC, decode, SHA-512 --> chunk
 //! ```
@@ -54,7 +54,7 @@ pub use read::chunk::{Chunk, DictionaryId, Form};
 pub use read::many::ManyReads;
 pub use serve::{FileBytes, Located, Location};
 pub use settings::{Attempt, Request, Settings};
-pub use state::State;
+pub use state::StoreStatus;
 pub use stats::StoreStats;
 pub use store::Store;
 pub use versions::table_file::TableFile;

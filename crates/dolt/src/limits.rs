@@ -11,7 +11,7 @@ pub const OPENING_FILES_MAX: usize = 64;
 /// chunks has 28 MB.
 pub const OPENING_BYTES_MAX: u64 = 256 << 20;
 /// The end of a file is read once more in pieces of so many bytes, to be compared.
-pub const COMPARED_BYTES_MAX: u64 = 1 << 20;
+pub const TAIL_REREAD_BYTES_MAX: u64 = 1 << 20;
 /// A listing that takes longer is done without: files are asked for by name. So long takes one of
 /// 100,000 names.
 pub const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub const CORRUPTION_REMEMBERED: Duration = Duration::from_secs(10);
 pub const CORRUPT_CHUNKS_MAX: usize = 4096;
 /// Lookups of one request: a file may be dropped, or replaced, between the lookup and the read.
 pub const LOOKUPS_MAX: u32 = 3;
-/// Copies of a chunk in different files that are tried when one is corrupt.
+/// LocalVerifier of a chunk in different files that are tried when one is corrupt.
 pub const COPIES_MAX: usize = 8;
 
 /// Chunks of one request for many that are under way at once.
@@ -53,7 +53,7 @@ pub const WINDOW_CHUNKS_MAX: usize = 1024;
 /// Their stored bytes, at most (one larger chunk is under way alone).
 pub const WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// Answers of one request for many that wait to be taken.
-pub const ANSWERS_WAITING_MAX: usize = 64;
+pub const RESULTS_QUEUED_MAX: usize = 64;
 /// Chunks that one turn of a request for many takes from local disk before the answers are handed
 /// out.
 pub const LOCAL_TURN_CHUNKS_MAX: usize = 64;
@@ -88,20 +88,20 @@ pub const PINNED_BYTES_MAX: u64 = 64 << 20;
 /// Dictionaries that are read for this at once.
 pub const PINNING_MAX: usize = 16;
 /// Reads of chunks with which one of them is proved: the chunk may be corrupt instead.
-pub const DICTIONARY_PROOFS_MAX: usize = 4;
+pub const DICTIONARY_VERIFYING_READS_MAX: usize = 4;
 /// Table files that no version names and that were asked for, or whose dictionaries were told of:
 /// the last ones are remembered, with dictionaries of [`PINNED_BYTES_MAX`] together.
 pub const OLD_FILES_MAX: usize = 64;
 
-/// Memory for dictionaries that are ready for use. One takes about 40 KiB, and an archive has one.
+/// MemoryCache for dictionaries that are ready for use. One takes about 40 KiB, and an archive has one.
 pub const DICTIONARIES_BYTES_MAX: u64 = 64 << 20;
-/// Memory of a dictionary beyond its bytes, about: the tables of the decoder.
+/// MemoryCache of a dictionary beyond its bytes, about: the tables of the decoder.
 pub const DICTIONARY_BYTES_MORE: u64 = 32 << 10;
 /// Stored bytes of a dictionary, at most. Dolt's are 4 KiB before they are compressed.
 pub const DICTIONARY_STORED_BYTES_MAX: u32 = 16 << 20;
 /// A dictionary is read for whoever asks, so its read has a time of its own.
 pub const DICTIONARY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Memory of an entry of the cache of decoded chunks beyond its bytes, about.
+/// MemoryCache of an entry of the cache of decoded chunks beyond its bytes, about.
 pub const MEMORY_ENTRY_BYTES: u64 = 128;
 /// Contents on average, by which the cache of decoded chunks sizes its tables.
 pub const MEMORY_CHUNK_BYTES_ESTIMATE: u64 = 4 << 10;
@@ -110,22 +110,22 @@ pub const MEMORY_CHUNK_BYTES_ESTIMATE: u64 = 4 << 10;
 pub const WARMING_FILES_MAX: usize = 16;
 
 /// After a copy of a file has ended, the last of it comes to disk within this, as a rule.
-pub const COMPARISON_DELAY: Duration = Duration::from_secs(1);
+pub const LOCAL_VERIFICATION_DELAY: Duration = Duration::from_secs(1);
 /// Nobody waits for it, so it rests three times as long as it works.
-pub const COMPARISON_RESTS: u32 = 3;
+pub const LOCAL_VERIFICATION_RESTS: u32 = 3;
 /// With more wrong chunks than this it is the store, or the disk as a whole, that somebody should
 /// look at.
-pub const COMPARISON_CORRUPT_MAX: u32 = 4096;
+pub const LOCAL_VERIFICATION_CORRUPT_MAX: u32 = 4096;
 /// Times that what is on disk of a file is compared after a copy: once more when something came to
 /// disk meanwhile.
-pub const COMPARISONS_MAX: usize = 4;
+pub const LOCAL_VERIFICATIONS_MAX: usize = 4;
 /// One read of a comparison, at most.
-pub const COMPARISON_TIMEOUT: Duration = Duration::from_secs(60);
+pub const LOCAL_VERIFICATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One read of a verification, at most.
 pub const VERIFYING_TIMEOUT: Duration = Duration::from_secs(60);
 /// Messages of long work that wait for whoever is told of it.
-pub const TOLD_WAITING_MAX: usize = 64;
+pub const JOB_REPORTS_QUEUED_MAX: usize = 64;
 
 /// The least time between looks at the manifest that can be set.
 pub const POLL_MIN: Duration = Duration::from_millis(10);
@@ -135,17 +135,17 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ATTEMPTS_MAX: u32 = 6;
 /// One look at the manifest and what is new in it, at most. A store of many thousand files is read
 /// in less.
-pub const CHECK_TIMEOUT: Duration = Duration::from_secs(600);
+pub const REFRESH_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Bytes of a range of a file that are read and compared at once, about: a chunk is not cut.
-pub const SEGMENT_BYTES: u64 = 512 << 10;
+pub const RANGE_PART_BYTES: u64 = 512 << 10;
 /// So many at a time; over a slow link one, because each that is ahead takes bandwidth from what is
 /// waited for.
-pub const SEGMENTS_AHEAD_MAX: usize = 4;
+pub const RANGE_PARTS_READAHEAD_MAX: usize = 4;
 /// Reads that bring fewer bytes per second come over a slow link, or over one that many share.
 pub const SLOW_LINK_BANDWIDTH: f64 = 1e6;
 /// Pieces of a segment that wait to be taken.
-pub const PIECES_WAITING_MAX: usize = 64;
+pub const PIECES_QUEUED_MAX: usize = 64;
 /// Reads of chunks of a range go on as long as something comes, but no longer than this.
 pub const RANGE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bytes of a range that are given at once, at most.

@@ -36,11 +36,11 @@ use tokio::task::coop::consume_budget;
 
 pub use self::file_bytes::FileBytes;
 pub(crate) use self::{
-    local_verifier::{Compared, Copies},
+    local_verifier::{LocalVerification, LocalVerifier},
     prefetch::Prefetches,
 };
 use crate::{
-    Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, versions::version::View,
+    Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, versions::version::Version,
 };
 
 /// Where one chunk is.
@@ -81,7 +81,7 @@ impl Store {
         if shared.is_closed() {
             return Err(Error::Closed);
         }
-        let located = locate(&*self.view_until(deadline).await?, addresses).await;
+        let located = locate(&*self.version_until(deadline).await?, addresses).await;
         let unsure = addresses
             .iter()
             .zip(&located.locations)
@@ -90,19 +90,20 @@ impl Store {
             return Ok(located);
         };
         let (waiting, first) = (shared.clone(), *first);
-        let view = shared.run(deadline, async move { waiting.checked_view(&first).await }).await?;
-        Ok(locate(&view, addresses).await)
+        let version =
+            shared.run(deadline, async move { waiting.refreshed_version(&first).await }).await?;
+        Ok(locate(&version, addresses).await)
     }
 
     /// The current version, waited for if the store is being opened. Starts nothing if there is
     /// one.
-    async fn view_until(&self, deadline: Instant) -> Result<Arc<View>, Error> {
+    async fn version_until(&self, deadline: Instant) -> Result<Arc<Version>, Error> {
         let shared = self.shared();
-        match shared.view.load_full() {
-            Some(view) => Ok(view),
+        match shared.version.load_full() {
+            Some(version) => Ok(version),
             None => {
                 let waiting = shared.clone();
-                shared.run(deadline, async move { waiting.opened_view().await }).await
+                shared.run(deadline, async move { waiting.opened_version().await }).await
             }
         }
     }
@@ -114,17 +115,17 @@ fn is_unsure(location: Option<&Location>) -> bool {
     location.is_none_or(|location| location.file.is_gone())
 }
 
-async fn locate(view: &View, addresses: &[ChunkAddress]) -> Located {
+async fn locate(version: &Version, addresses: &[ChunkAddress]) -> Located {
     let mut locations = Vec::with_capacity(addresses.len());
     for some in addresses.chunks(LOCATE_TURN_CHUNKS) {
-        locations.extend(some.iter().map(|address| location(view, address)));
+        locations.extend(some.iter().map(|address| location(version, address)));
         consume_budget().await;
     }
-    Located { snapshot: view.snapshot.clone(), locations }
+    Located { snapshot: version.snapshot.clone(), locations }
 }
 
-fn location(view: &View, address: &ChunkAddress) -> Option<Location> {
-    let (file, position) = view.find(address)?;
+fn location(version: &Version, address: &ChunkAddress) -> Option<Location> {
+    let (file, position) = version.find(address)?;
     let at = file.location(position);
     Some(Location { file: file.clone(), position, span: at.span, dictionary: at.dictionary })
 }

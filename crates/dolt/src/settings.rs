@@ -29,7 +29,7 @@ pub struct Settings {
     pub fill_bytes_max: u64,
     /// How often the manifest is looked at.
     pub poll: Duration,
-    /// Memory for decoded chunks; 0: none.
+    /// MemoryCache for decoded chunks; 0: none.
     pub memory_bytes_max: u64,
     /// Requests to the object store at once.
     pub requests_max: usize,

@@ -16,17 +16,17 @@ use tokio::{runtime::Handle, sync::watch};
 use crate::{
     Attempt, Chunk, Error, Form,
     limits::{INLINE_CONTENTS_BYTES_MAX, INLINE_STORED_BYTES_MAX},
-    read::chunk_memory::Memory,
-    read::decode::{Answer, Raw, Trust, Want},
-    read::dictionaries::{Dictionaries, Proved},
-    read::known_corruption::Corruption,
-    serve::{Copies, Prefetches},
-    state::State,
+    read::decode::{Decoded, RawChunk, Trust, Wanted},
+    read::dictionaries::{Dictionaries, LoadedDictionary},
+    read::known_corruption::KnownCorruption,
+    read::memory_cache::MemoryCache,
+    serve::{LocalVerifier, Prefetches},
+    state::StoreStatus,
     stats::{Counters, Origin},
-    versions::dropped_files::OldFiles,
-    versions::refresh_coalescer::Checks,
+    versions::dropped_files::DroppedFiles,
+    versions::refresh_coalescer::RefreshCoalescer,
     versions::table_file::{TableFile, range},
-    versions::version::View,
+    versions::version::Version,
 };
 
 /// What all handles of a store share.
@@ -39,16 +39,16 @@ pub(crate) struct Shared {
     pub remote: Arc<Remote>,
     pub cache: Arc<Cache>,
     /// None until the store was opened for the first time.
-    pub view: ArcSwapOption<View>,
-    pub state: watch::Sender<State>,
-    pub checks: Checks,
-    pub memory: Memory,
+    pub version: ArcSwapOption<Version>,
+    pub state: watch::Sender<StoreStatus>,
+    pub checks: RefreshCoalescer,
+    pub memory: MemoryCache,
     pub dictionaries: Arc<Dictionaries>,
-    pub corruption: Corruption,
+    pub corruption: KnownCorruption,
     pub counters: Counters,
     pub prefetches: Prefetches,
-    pub copies: Copies,
-    pub old_files: OldFiles,
+    pub copies: LocalVerifier,
+    pub old_files: DroppedFiles,
     is_closed: AtomicBool,
     closed: watch::Sender<()>,
 }
@@ -71,16 +71,16 @@ impl Shared {
             runtime: settings.runtime,
             remote,
             cache,
-            view: ArcSwapOption::empty(),
-            state: watch::Sender::new(State::Opening),
-            checks: Checks::new(),
-            memory: Memory::new(settings.memory_bytes_max),
+            version: ArcSwapOption::empty(),
+            state: watch::Sender::new(StoreStatus::Opening),
+            checks: RefreshCoalescer::new(),
+            memory: MemoryCache::new(settings.memory_bytes_max),
             dictionaries: Arc::new(Dictionaries::new()),
-            corruption: Corruption::default(),
+            corruption: KnownCorruption::default(),
             counters: Counters::default(),
             prefetches: Prefetches::new(),
-            copies: Copies::default(),
-            old_files: OldFiles::default(),
+            copies: LocalVerifier::default(),
+            old_files: DroppedFiles::default(),
             is_closed: AtomicBool::new(false),
             closed: watch::Sender::new(()),
         }
@@ -105,7 +105,7 @@ impl Shared {
 
     /// An answer that takes no waiting, counted if there is one. That a chunk does not exist is
     /// none of these.
-    pub fn try_answer(&self, address: &ChunkAddress, want: Want) -> Attempt<Option<Answer>> {
+    pub fn try_answer(&self, address: &ChunkAddress, want: Wanted) -> Attempt<Option<Decoded>> {
         match self.try_find(address, want) {
             Some(Ok((answer, origin))) => {
                 self.counters.count_found(origin);
@@ -122,43 +122,43 @@ impl Shared {
     /// Why nothing can be answered at all, if that is so.
     pub fn failure(&self) -> Option<Error> {
         match &*self.state.borrow() {
-            State::Failed(error) => Some(error.clone()),
-            State::Opening | State::Open => None,
+            StoreStatus::Failed(error) => Some(error.clone()),
+            StoreStatus::Opening | StoreStatus::Open => None,
         }
     }
 
     fn try_find(
         &self,
         address: &ChunkAddress,
-        want: Want,
-    ) -> Option<Result<(Answer, Origin), Error>> {
+        want: Wanted,
+    ) -> Option<Result<(Decoded, Origin), Error>> {
         if self.is_closed() {
             return Some(Err(Error::Closed));
         }
         if let Some(answer) = self.remembered(address, want) {
-            return Some(Ok((answer, Origin::Memory)));
+            return Some(Ok((answer, Origin::MemoryCache)));
         }
-        let view = self.view.load();
-        let Some(view) = view.as_ref() else {
+        let version = self.version.load();
+        let Some(version) = version.as_ref() else {
             return self.failure().map(Err);
         };
-        let (file, position) = view.find(address)?;
+        let (file, position) = version.find(address)?;
         let answer = self.try_read(file, position, address, want)?;
         Some(Ok((answer, Origin::Disk)))
     }
 
-    fn remembered(&self, address: &ChunkAddress, want: Want) -> Option<Answer> {
+    fn remembered(&self, address: &ChunkAddress, want: Wanted) -> Option<Decoded> {
         match want {
-            Want::Chunk(Form::Contents) => {
-                self.memory.get(address).map(Chunk::Contents).map(Answer::Chunk)
+            Wanted::Chunk(Form::Contents) => {
+                self.memory.get(address).map(Chunk::Contents).map(Decoded::Chunk)
             }
-            Want::Length => {
+            Wanted::Length => {
                 let contents = self.memory.get(address)?;
-                Some(Answer::Length(
+                Some(Decoded::Length(
                     u64::try_from(contents.len()).expect("lengths have at most 64 bits"),
                 ))
             }
-            Want::Chunk(Form::Stored | Form::Record) => None,
+            Wanted::Chunk(Form::Stored | Form::Record) => None,
         }
     }
 
@@ -169,8 +169,8 @@ impl Shared {
         file: &TableFile,
         position: u32,
         address: &ChunkAddress,
-        want: Want,
-    ) -> Option<Answer> {
+        want: Wanted,
+    ) -> Option<Decoded> {
         let location = file.location(position);
         if INLINE_STORED_BYTES_MAX < location.span.length {
             return None;
@@ -178,11 +178,11 @@ impl Shared {
         let writes = file.object.disk_writes();
         let bytes = file.object.try_read(range(location.span))?;
         let is_same = || file.object.disk_writes() == writes;
-        let trust = match file.checked.has(position, writes) && is_same() {
-            true => Trust::Checked,
-            false => Trust::Unchecked,
+        let trust = match file.verified.has(position, writes) && is_same() {
+            true => Trust::Verified,
+            false => Trust::Unverified,
         };
-        let raw = Raw::parse(bytes, location).ok()?;
+        let raw = RawChunk::parse(bytes, location).ok()?;
         let dictionary = match want.needs_contents(trust, &location) {
             true if INLINE_CONTENTS_BYTES_MAX < raw.contents_bytes().ok()? => return None,
             true => match location.dictionary {
@@ -191,25 +191,25 @@ impl Shared {
             },
             false => None,
         };
-        let with = dictionary.as_deref().map(Proved::dictionary);
+        let with = dictionary.as_deref().map(LoadedDictionary::dictionary);
         let answer = raw.answer(address, &file.id, with, (want, trust)).ok()?;
-        if trust == Trust::Unchecked && is_same() {
-            file.checked.set(position, writes);
-            dictionary.iter().for_each(|dictionary| dictionary.prove());
+        if trust == Trust::Unverified && is_same() {
+            file.verified.set(position, writes);
+            dictionary.iter().for_each(|dictionary| dictionary.mark_verified());
         }
         self.remember(address, &answer);
         Some(answer)
     }
 
     /// Keeps checked contents in memory.
-    pub fn remember(&self, address: &ChunkAddress, answer: &Answer) {
-        if let Answer::Chunk(Chunk::Contents(contents)) = answer {
+    pub fn remember(&self, address: &ChunkAddress, answer: &Decoded) {
+        if let Decoded::Chunk(Chunk::Contents(contents)) = answer {
             self.memory.insert(*address, contents);
         }
     }
 
     /// A dictionary that is ready, or on local disk.
-    pub fn try_dictionary(&self, file: &TableFile, span: Span) -> Option<Arc<Proved>> {
+    pub fn try_dictionary(&self, file: &TableFile, span: Span) -> Option<Arc<LoadedDictionary>> {
         if let Some(dictionary) = self.dictionaries.get(file, span) {
             return Some(dictionary);
         }
@@ -217,7 +217,7 @@ impl Shared {
             return None;
         }
         let bytes = file.object.try_read(range(span))?;
-        let dictionary = Arc::new(Proved::decode(&bytes).ok()?);
+        let dictionary = Arc::new(LoadedDictionary::decode(&bytes).ok()?);
         self.dictionaries.insert(file, span, dictionary.clone());
         Some(dictionary)
     }

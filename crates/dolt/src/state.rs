@@ -4,7 +4,7 @@ use crate::Error;
 
 /// Whether the store is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum StoreStatus {
     /// It was never reached yet.
     Opening,
     /// Served.

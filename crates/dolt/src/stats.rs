@@ -35,9 +35,9 @@ pub struct StoreStats {
     pub files: u64,
     /// Chunks of the current version.
     pub chunks: u64,
-    /// Memory of the indexes.
+    /// MemoryCache of the indexes.
     pub index_bytes: u64,
-    /// Memory of the cache of decoded chunks.
+    /// MemoryCache of the cache of decoded chunks.
     pub memory_bytes: u64,
     /// Root of the current version.
     pub root: Option<ChunkAddress>,
@@ -50,7 +50,7 @@ pub struct StoreStats {
 /// Where the bytes of an answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    Memory,
+    MemoryCache,
     Disk,
     Store,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Counters {
 impl Counters {
     pub fn count_found(&self, origin: Origin) {
         let counter = match origin {
-            Origin::Memory => &self.memory_hits,
+            Origin::MemoryCache => &self.memory_hits,
             Origin::Disk => &self.local,
             Origin::Store => &self.remote,
         };

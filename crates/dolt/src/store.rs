@@ -11,18 +11,18 @@ use bytes::Bytes;
 use tokio::task::{JoinHandle, coop::consume_budget};
 
 use crate::{
-    Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State,
-    StoreStats,
+    Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, StoreStats,
+    StoreStatus,
     fault::Fault,
     limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
-    read::decode::{Answer, Want},
-    read::reader::Job,
+    read::decode::{Decoded, Wanted},
+    read::reader::ReadRequest,
     shared::{Parts, Shared},
     task::blocking,
     versions::opener::Opener,
     versions::refresher::Refresher,
     versions::table_file::{TableFile, range},
-    versions::version::{Place, View},
+    versions::version::{ChunkCopy, Version},
 };
 
 /// One chunk store. Cheap to clone; the last clone ends it.
@@ -77,24 +77,24 @@ impl Store {
         tokio::select! {
             biased;
             () = shared.closed() => Err(Error::Closed),
-            opened = shared.opened_view() => opened.map(drop),
+            opened = shared.opened_version() => opened.map(drop),
         }
     }
 
     /// Now.
-    pub fn state(&self) -> State {
+    pub fn status(&self) -> StoreStatus {
         self.shared().state.borrow().clone()
     }
 
     /// The current version.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
-        self.shared().view.load().as_ref().map(|view| view.snapshot.clone())
+        self.shared().version.load().as_ref().map(|version| version.snapshot.clone())
     }
 
     /// An open file: of the current version, or dropped from the manifest lately.
     pub fn table_file(&self, id: &FileId) -> Option<Arc<TableFile>> {
-        let view = self.shared().view.load();
-        view.as_ref()?.files().find(|file| file.id == *id).cloned()
+        let version = self.shared().version.load();
+        version.as_ref()?.files().find(|file| file.id == *id).cloned()
     }
 
     /// Looks at the manifest now, together with whoever else asks.
@@ -109,9 +109,9 @@ impl Store {
 
     /// A chunk that can be had without waiting for a device or the network; never blocks.
     pub fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>> {
-        match self.shared().try_answer(address, Want::Chunk(form)) {
+        match self.shared().try_answer(address, Wanted::Chunk(form)) {
             Attempt::Ready(answer) => {
-                Attempt::Ready(answer.map(|answer| answer.map(Answer::into_chunk)))
+                Attempt::Ready(answer.map(|answer| answer.map(Decoded::into_chunk)))
             }
             Attempt::Wait => Attempt::Wait,
         }
@@ -123,8 +123,8 @@ impl Store {
         address: ChunkAddress,
         request: Request,
     ) -> Result<Option<Chunk>, Error> {
-        let want = Want::Chunk(request.form);
-        Ok(self.answer(address, want, request).await?.map(Answer::into_chunk))
+        let want = Wanted::Chunk(request.form);
+        Ok(self.answer(address, want, request).await?.map(Decoded::into_chunk))
     }
 
     /// Many chunks: nearby ones share trips.
@@ -138,8 +138,8 @@ impl Store {
         if shared.is_closed() {
             return Attempt::Ready(Err(Error::Closed));
         }
-        match &*shared.view.load() {
-            Some(view) if view.find(address).is_some() => Attempt::Ready(Ok(true)),
+        match &*shared.version.load() {
+            Some(version) if version.find(address).is_some() => Attempt::Ready(Ok(true)),
             Some(_) => Attempt::Wait,
             None => shared.failure().map_or(Attempt::Wait, |error| Attempt::Ready(Err(error))),
         }
@@ -155,25 +155,29 @@ impl Store {
         if shared.is_closed() {
             return Err(Error::Closed);
         }
-        let view = match shared.view.load_full() {
-            Some(view) => view,
+        let version = match shared.version.load_full() {
+            Some(version) => version,
             None if request.local_only => return Err(shared.failure().unwrap_or(Error::NotLocal)),
             None => {
                 let waiting = shared.clone();
-                shared.run(request.deadline, async move { waiting.opened_view().await }).await?
+                shared.run(request.deadline, async move { waiting.opened_version().await }).await?
             }
         };
         if request.local_only {
-            return Ok(addresses.iter().map(|address| shared.is_local(&view, address)).collect());
+            return Ok(addresses
+                .iter()
+                .map(|address| shared.is_local(&version, address))
+                .collect());
         }
-        let has =
-            |view: &View| addresses.iter().map(|address| view.find(address).is_some()).collect();
-        let known: Vec<bool> = has(&view);
+        let has = |version: &Version| {
+            addresses.iter().map(|address| version.find(address).is_some()).collect()
+        };
+        let known: Vec<bool> = has(&version);
         let Some((first, _)) = addresses.iter().zip(&known).find(|(_, known)| !**known) else {
             return Ok(known);
         };
         let (waiting, first) = (shared.clone(), *first);
-        let check = async move { waiting.checked_view(&first).await };
+        let check = async move { waiting.refreshed_version(&first).await };
         Ok(has(&*shared.run(request.deadline, check).await?))
     }
 
@@ -183,7 +187,7 @@ impl Store {
         address: ChunkAddress,
         request: Request,
     ) -> Result<Option<u64>, Error> {
-        Ok(self.answer(address, Want::Length, request).await?.map(Answer::into_length))
+        Ok(self.answer(address, Wanted::Length, request).await?.map(Decoded::into_length))
     }
 
     /// A dictionary by the name a stored chunk gave.
@@ -234,15 +238,15 @@ impl Store {
     /// Metrics.
     pub fn stats(&self) -> StoreStats {
         let shared = self.shared();
-        let view = shared.view.load();
-        let snapshot = view.as_ref().map(|view| &view.snapshot);
+        let version = shared.version.load();
+        let snapshot = version.as_ref().map(|version| &version.snapshot);
         StoreStats {
             files: snapshot.map_or(0, |snapshot| {
                 u64::try_from(snapshot.files.len()).expect("a count has at most 64 bits")
             }),
             chunks: snapshot.map_or(0, |snapshot| snapshot.chunk_count()),
             root: snapshot.map(|snapshot| snapshot.manifest.root),
-            index_bytes: view.as_ref().map_or(0, |view| view.memory_bytes()),
+            index_bytes: version.as_ref().map_or(0, |version| version.memory_bytes()),
             memory_bytes: shared.memory.bytes(),
             prefetches: shared.prefetches.under_way(),
             prefetches_skipped: shared.prefetches.skipped(),
@@ -278,9 +282,9 @@ impl Store {
     async fn answer(
         &self,
         address: ChunkAddress,
-        want: Want,
+        want: Wanted,
         request: Request,
-    ) -> Result<Option<Answer>, Error> {
+    ) -> Result<Option<Decoded>, Error> {
         let shared = self.shared();
         if let Attempt::Ready(answer) = shared.try_answer(&address, want) {
             // Whoever asks in a loop lets others run now and then, as with anything else that is
@@ -289,15 +293,15 @@ impl Store {
             return answer;
         }
         let Request { local_only, deadline, .. } = request;
-        let job = Job { address, want, local_only, deadline };
+        let job = ReadRequest { address, want, local_only, deadline };
         let waiting = shared.clone();
         shared.run(deadline, async move { waiting.answer(job).await }).await
     }
 }
 
 impl Shared {
-    fn is_local(&self, view: &View, address: &ChunkAddress) -> bool {
-        view.find(address).is_some_and(|(file, position)| {
+    fn is_local(&self, version: &Version, address: &ChunkAddress) -> bool {
+        version.find(address).is_some_and(|(file, position)| {
             let location = file.location(position);
             let is_local = |span| file.object.is_local(range(span));
             let has_dictionary = |span| {
@@ -313,10 +317,10 @@ impl Shared {
         id: DictionaryId,
         request: Request,
     ) -> Result<Option<Bytes>, Error> {
-        let view = self.opened_view().await?;
+        let version = self.opened_version().await?;
         let (wanted, span) = (id.file(), id.span());
         let candidates =
-            view.files().filter(|file| file.id == wanted && file.kind == FileKind::Archive);
+            version.files().filter(|file| file.id == wanted && file.kind == FileKind::Archive);
         for file in candidates.cloned().collect::<Vec<_>>() {
             let looked = file.clone();
             let chunk = move || {
@@ -324,8 +328,8 @@ impl Shared {
             };
             let Some((address, position)) = blocking(chunk).await? else { continue };
             let Request { local_only, deadline, .. } = request;
-            let job = Job { address, want: Want::Length, local_only, deadline };
-            let place = Place { file: file.clone(), position };
+            let job = ReadRequest { address, want: Wanted::Length, local_only, deadline };
+            let place = ChunkCopy { file: file.clone(), position };
             let dictionary = match self.read_copy(&place, None, job).await {
                 Ok(_) => self.read_dictionary(&file, span, job).await,
                 Err(fault) => Err(fault),
@@ -381,7 +385,7 @@ fn open_cache(settings: &Settings) -> Result<Arc<Cache>, Error> {
     })?)
 }
 
-impl Answer {
+impl Decoded {
     pub(crate) fn into_chunk(self) -> Chunk {
         match self {
             Self::Chunk(chunk) => chunk,

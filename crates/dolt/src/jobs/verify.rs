@@ -12,14 +12,14 @@ use crate::{
     Error,
     fault::Fault,
     limits::VERIFYING_TIMEOUT,
-    read::decode::Want,
-    read::reader::Job,
-    read::window::{Item, Window, sort},
-    serve::Compared,
+    read::decode::Wanted,
+    read::reader::ReadRequest,
+    read::window::{PlannedRead, Window, sort},
+    serve::LocalVerification,
     shared::Shared,
     task::blocking,
     versions::table_file::TableFile,
-    versions::version::Place,
+    versions::version::ChunkCopy,
 };
 
 /// What became of one chunk.
@@ -34,7 +34,7 @@ pub(super) async fn verify(
     shared: &Arc<Shared>,
     to: mpsc::Sender<Told>,
 ) -> Result<Progress, Error> {
-    let snapshot = shared.opened_view().await?.snapshot.clone();
+    let snapshot = shared.opened_version().await?.snapshot.clone();
     let mut progress = Progress { total: snapshot.file_bytes(), ..Progress::default() };
     let mut end = 0;
     for file in &snapshot.files {
@@ -51,11 +51,11 @@ pub(super) async fn verify_local(
     shared: &Arc<Shared>,
     to: mpsc::Sender<Told>,
 ) -> Result<Progress, Error> {
-    let snapshot = shared.opened_view().await?.snapshot.clone();
+    let snapshot = shared.opened_version().await?.snapshot.clone();
     let mut progress = Progress::default();
     for file in &snapshot.files {
         let before = progress;
-        let after = |compared: Compared| Progress {
+        let after = |compared: LocalVerification| Progress {
             done: before.done + compared.bytes,
             corrupt: before.corrupt + compared.corrupt,
             ..before
@@ -76,7 +76,7 @@ async fn verify_file(
     let of = file.clone();
     let items = blocking(move || items(&of)).await?;
     let shared = shared.clone();
-    let finish = Arc::new(move |item: Item, started| {
+    let finish = Arc::new(move |item: PlannedRead, started| {
         let (shared, job) = (shared.clone(), job(&item));
         async move {
             // This copy, whatever other files have.
@@ -117,17 +117,17 @@ impl Checked {
     }
 }
 
-fn items(file: &Arc<TableFile>) -> Vec<Item> {
-    let place = |position| Place { file: file.clone(), position };
-    let mut items: Vec<Item> =
-        file.positions().map(|position| Item::new(0, place(position))).collect();
+fn items(file: &Arc<TableFile>) -> Vec<PlannedRead> {
+    let place = |position| ChunkCopy { file: file.clone(), position };
+    let mut items: Vec<PlannedRead> =
+        file.positions().map(|position| PlannedRead::new(0, place(position))).collect();
     sort(&mut items);
     items
 }
 
-fn job(item: &Item) -> Job {
+fn job(item: &PlannedRead) -> ReadRequest {
     let address = item.place.file.index.address(item.place.position);
-    Job { address, want: Want::Length, local_only: false, deadline: options().deadline }
+    ReadRequest { address, want: Wanted::Length, local_only: false, deadline: options().deadline }
 }
 
 fn options() -> ReadOptions {

@@ -10,7 +10,7 @@ use super::{Told, tell};
 use crate::{Error, limits::WARMING_FILES_MAX, shared::Shared, versions::table_file::TableFile};
 
 pub(super) async fn warm(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result<Progress, Error> {
-    let snapshot = shared.opened_view().await?.snapshot.clone();
+    let snapshot = shared.opened_version().await?.snapshot.clone();
     let total = snapshot.file_bytes();
     refuse_what_does_not_fit(shared, total)?;
     let sum = Sum::new(total);

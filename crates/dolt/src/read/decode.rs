@@ -9,7 +9,7 @@ use crate::{Chunk, Form, read::chunk::DictionaryId};
 
 /// What somebody wants to know of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum Wanted {
     Chunk(Form),
     /// The length of its contents.
     Length,
@@ -17,7 +17,7 @@ pub(crate) enum Want {
 
 /// And gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Decoded {
     Chunk(Chunk),
     Length(u64),
 }
@@ -25,30 +25,30 @@ pub(crate) enum Answer {
 /// Whether bytes have been compared with the address before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    Checked,
-    Unchecked,
+    Verified,
+    Unverified,
 }
 
 /// Bytes of a chunk's span, whose record checksum, if it has one, is right.
-pub(crate) struct Raw {
+pub(crate) struct RawChunk {
     span: Bytes,
     stored: Stored,
     location: ChunkLocation,
 }
 
-impl Want {
+impl Wanted {
     /// Whether the contents are needed.
     pub fn needs_contents(self, trust: Trust, location: &ChunkLocation) -> bool {
         let is_zstd = location.dictionary.is_some();
         match (trust, self) {
-            (Trust::Unchecked, _) | (_, Self::Chunk(Form::Contents)) => true,
-            (Trust::Checked, Self::Chunk(Form::Record)) => is_zstd,
-            (Trust::Checked, Self::Chunk(Form::Stored) | Self::Length) => false,
+            (Trust::Unverified, _) | (_, Self::Chunk(Form::Contents)) => true,
+            (Trust::Verified, Self::Chunk(Form::Record)) => is_zstd,
+            (Trust::Verified, Self::Chunk(Form::Stored) | Self::Length) => false,
         }
     }
 }
 
-impl Raw {
+impl RawChunk {
     pub fn parse(span: Bytes, location: ChunkLocation) -> Result<Self, FormatError> {
         let stored = Stored::parse(span.clone(), &location)?;
         Ok(Self { span, stored, location })
@@ -59,34 +59,34 @@ impl Raw {
         self.stored.contents_bytes()
     }
 
-    /// The answer; without [`Trust::Checked`] only if these are the contents of the address. A
+    /// The answer; without [`Trust::Verified`] only if these are the contents of the address. A
     /// dictionary is needed for the contents of what is compressed with one.
     pub fn answer(
         self,
         address: &ChunkAddress,
         file: &FileId,
         dictionary: Option<&Dictionary>,
-        (want, trust): (Want, Trust),
-    ) -> Result<Answer, FormatError> {
+        (want, trust): (Wanted, Trust),
+    ) -> Result<Decoded, FormatError> {
         let contents = match want.needs_contents(trust, &self.location) {
             true => Some(self.stored.decode(dictionary)?),
             false => None,
         };
-        if let (Trust::Unchecked, Some(contents)) = (trust, &contents) {
+        if let (Trust::Unverified, Some(contents)) = (trust, &contents) {
             check(address, contents)?;
         }
         Ok(match want {
-            Want::Length => Answer::Length(match contents {
+            Wanted::Length => Decoded::Length(match contents {
                 Some(contents) => {
                     u64::try_from(contents.len()).expect("lengths have at most 64 bits")
                 }
                 None => self.stored.contents_bytes()?,
             }),
-            Want::Chunk(Form::Contents) => {
-                Answer::Chunk(Chunk::Contents(contents.expect("decoded above")))
+            Wanted::Chunk(Form::Contents) => {
+                Decoded::Chunk(Chunk::Contents(contents.expect("decoded above")))
             }
-            Want::Chunk(Form::Stored) => Answer::Chunk(self.stored_form(file)),
-            Want::Chunk(Form::Record) => Answer::Chunk(Chunk::Snappy(self.record(dictionary)?)),
+            Wanted::Chunk(Form::Stored) => Decoded::Chunk(self.stored_form(file)),
+            Wanted::Chunk(Form::Record) => Decoded::Chunk(Chunk::Snappy(self.record(dictionary)?)),
         })
     }
 

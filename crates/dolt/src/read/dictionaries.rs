@@ -26,18 +26,18 @@ use crate::{
 
 /// A file of this process and a span of it.
 type Key = (u64, Span);
-type Flight = Shared<BoxFuture<'static, Result<Arc<Proved>, Fault>>>;
+type Fetch = Shared<BoxFuture<'static, Result<Arc<LoadedDictionary>, Fault>>>;
 
 /// A dictionary, and whether a chunk came out right with it: if so, a chunk that does not is wrong
 /// itself.
-pub(crate) struct Proved {
+pub(crate) struct LoadedDictionary {
     dictionary: Dictionary,
     /// As its file has it.
     stored: Bytes,
     is_right: AtomicBool,
 }
 
-impl Proved {
+impl LoadedDictionary {
     /// From the bytes of its span, which are copied: they may be a part of something large.
     pub fn decode(span: &[u8]) -> Result<Self, FormatError> {
         let (dictionary, stored) = (Dictionary::decode(span)?, Bytes::copy_from_slice(span));
@@ -49,12 +49,12 @@ impl Proved {
     }
 
     /// The bytes of its span, if a chunk came out right with it.
-    pub fn stored_if_right(&self) -> Option<Bytes> {
+    pub fn stored_if_verified(&self) -> Option<Bytes> {
         self.is_right.load(Relaxed).then(|| self.stored.clone())
     }
 
     /// A chunk that was made with it is that of its address.
-    pub fn prove(&self) {
+    pub fn mark_verified(&self) {
         // Not written again and again, so that readers on several cores do not take the line from
         // each other.
         if !self.is_right.load(Relaxed) {
@@ -65,15 +65,15 @@ impl Proved {
 
 /// Those in use, and those on their way.
 pub(crate) struct Dictionaries {
-    ready: Cache<Key, Arc<Proved>, Weight>,
-    coming: Mutex<HashMap<Key, Flight>>,
+    ready: Cache<Key, Arc<LoadedDictionary>, Weight>,
+    coming: Mutex<HashMap<Key, Fetch>>,
 }
 
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Key, Arc<Proved>> for Weight {
-    fn weight(&self, _: &Key, dictionary: &Arc<Proved>) -> u64 {
+impl Weighter<Key, Arc<LoadedDictionary>> for Weight {
+    fn weight(&self, _: &Key, dictionary: &Arc<LoadedDictionary>) -> u64 {
         let bytes = dictionary.dictionary.bytes().len() + dictionary.stored.len();
         DICTIONARY_BYTES_MORE + u64::try_from(bytes).unwrap_or(u64::MAX / 2)
     }
@@ -89,11 +89,11 @@ impl Dictionaries {
         }
     }
 
-    pub fn get(&self, file: &TableFile, span: Span) -> Option<Arc<Proved>> {
+    pub fn get(&self, file: &TableFile, span: Span) -> Option<Arc<LoadedDictionary>> {
         self.ready.get(&(file.serial, span))
     }
 
-    pub fn insert(&self, file: &TableFile, span: Span, dictionary: Arc<Proved>) {
+    pub fn insert(&self, file: &TableFile, span: Span, dictionary: Arc<LoadedDictionary>) {
         self.ready.insert((file.serial, span), dictionary);
     }
 
@@ -120,9 +120,9 @@ impl Dictionaries {
         file: &TableFile,
         span: Span,
         read: impl FnOnce() -> F,
-    ) -> Result<Arc<Proved>, Fault>
+    ) -> Result<Arc<LoadedDictionary>, Fault>
     where
-        F: Future<Output = Result<Arc<Proved>, Fault>> + Send + 'static,
+        F: Future<Output = Result<Arc<LoadedDictionary>, Fault>> + Send + 'static,
     {
         if let Some(dictionary) = self.get(file, span) {
             return Ok(dictionary);
@@ -135,11 +135,11 @@ impl Dictionaries {
         flight.await
     }
 
-    fn flight<F>(self: &Arc<Self>, key: Key, read: F) -> Flight
+    fn flight<F>(self: &Arc<Self>, key: Key, read: F) -> Fetch
     where
-        F: Future<Output = Result<Arc<Proved>, Fault>> + Send + 'static,
+        F: Future<Output = Result<Arc<LoadedDictionary>, Fault>> + Send + 'static,
     {
-        let landed = Landed { of: self.clone(), key };
+        let landed = FetchEntry { of: self.clone(), key };
         // A task of its own, so that it lands even if those who wait for it give up.
         let task = tokio::spawn(async move {
             let read = read.await;
@@ -161,12 +161,12 @@ impl Dictionaries {
 }
 
 /// Takes a flight from the table however it ends.
-struct Landed {
+struct FetchEntry {
     of: Arc<Dictionaries>,
     key: Key,
 }
 
-impl Drop for Landed {
+impl Drop for FetchEntry {
     fn drop(&mut self) {
         self.of.coming.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }

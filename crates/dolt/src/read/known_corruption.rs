@@ -18,7 +18,7 @@ type Key = (u64, u32);
 
 /// What was wrong with which chunks lately.
 #[derive(Debug, Default)]
-pub(crate) struct Corruption {
+pub(crate) struct KnownCorruption {
     found: Mutex<HashMap<Key, Found>>,
 }
 
@@ -28,7 +28,7 @@ struct Found {
     text: String,
 }
 
-impl Corruption {
+impl KnownCorruption {
     /// What was wrong with a chunk a moment ago.
     pub fn of(&self, file: &TableFile, position: u32) -> Option<String> {
         self.get((file.serial, position), Instant::now())
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn corruption_is_remembered_for_a_while_and_of_so_many_chunks() {
-        let (corruption, now) = (Corruption::default(), Instant::now());
+        let (corruption, now) = (KnownCorruption::default(), Instant::now());
         for position in (0..).take(CORRUPT_CHUNKS_MAX) {
             corruption.put((7, position), "wrong", now);
         }

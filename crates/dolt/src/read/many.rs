@@ -21,14 +21,14 @@ use tokio::{
 
 use crate::{
     Attempt, Chunk, Error, Form, Request,
-    limits::{ANSWERS_WAITING_MAX, LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX},
-    read::decode::{Answer, Want},
-    read::reader::{Job, origin},
-    read::window::{Item, Window, sort},
+    limits::{LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX, RESULTS_QUEUED_MAX},
+    read::decode::{Decoded, Wanted},
+    read::reader::{ReadRequest, origin},
+    read::window::{PlannedRead, Window, sort},
     shared::Shared,
     stats::Origin,
     versions::table_file::range,
-    versions::version::View,
+    versions::version::Version,
 };
 
 /// One answer, by index.
@@ -63,7 +63,7 @@ impl std::fmt::Debug for ManyReads {
 
 impl ManyReads {
     pub(crate) fn new(shared: Arc<Shared>, addresses: Vec<ChunkAddress>, request: Request) -> Self {
-        let (sender, answers) = mpsc::channel(ANSWERS_WAITING_MAX);
+        let (sender, answers) = mpsc::channel(RESULTS_QUEUED_MAX);
         let left = addresses.len();
         Self {
             shared,
@@ -114,10 +114,10 @@ impl ManyReads {
 
     /// Sorts out what can be answered here; the rest begins.
     fn start(&mut self) {
-        let view = self.shared.view.load_full();
+        let version = self.shared.version.load_full();
         let mut others = Vec::new();
         for (address, index) in self.addresses.iter().zip(0..) {
-            match view.as_ref().is_none_or(|view| self.seems_local(view, address)) {
+            match version.as_ref().is_none_or(|version| self.seems_local(version, address)) {
                 // Without a version every attempt says at once what is to be said.
                 true => self.local.push_back(index),
                 false => others.push(index),
@@ -126,12 +126,12 @@ impl ManyReads {
         self.spawn(others);
     }
 
-    fn seems_local(&self, view: &View, address: &ChunkAddress) -> bool {
+    fn seems_local(&self, version: &Version, address: &ChunkAddress) -> bool {
         let is_in_memory = || self.shared.memory.get(address).is_some();
         if self.shared.is_closed() || (self.request.form == Form::Contents && is_in_memory()) {
             return true;
         }
-        view.find(address).is_some_and(|(file, position)| {
+        version.find(address).is_some_and(|(file, position)| {
             origin(file, &range(file.location(position).span)) == Origin::Disk
         })
     }
@@ -146,14 +146,14 @@ impl ManyReads {
     }
 
     fn take_local(&mut self, into: &mut Vec<Indexed>) {
-        let want = Want::Chunk(self.request.form);
+        let want = Wanted::Chunk(self.request.form);
         let (mut chunks, mut bytes) = (0, 0);
         while chunks < LOCAL_TURN_CHUNKS_MAX && bytes < LOCAL_TURN_BYTES_MAX {
             let Some(index) = self.local.pop_front() else { return };
             match self.shared.try_answer(&self.address(index), want) {
                 Attempt::Wait => self.stragglers.push(index),
                 Attempt::Ready(answer) => {
-                    let answer = answer.map(|answer| answer.map(Answer::into_chunk));
+                    let answer = answer.map(|answer| answer.map(Decoded::into_chunk));
                     bytes +=
                         answer.iter().flatten().map(|chunk| chunk.bytes().len()).sum::<usize>();
                     into.push((index, answer));
@@ -221,26 +221,27 @@ struct Task {
 
 impl Task {
     async fn run(self, indexes: Vec<u32>) {
-        let opened = match self.request.local_only && self.shared.view.load().is_none() {
+        let opened = match self.request.local_only && self.shared.version.load().is_none() {
             true => Err(self.shared.failure().unwrap_or(Error::NotLocal)),
-            false => self.within_time(self.shared.opened_view()).await,
+            false => self.within_time(self.shared.opened_version()).await,
         };
         match opened {
-            Ok(view) => self.read(view, indexes).await,
+            Ok(version) => self.read(version, indexes).await,
             Err(error) => self.send_all(&indexes, &error).await,
         }
     }
 
-    async fn read(&self, view: Arc<View>, indexes: Vec<u32>) {
+    async fn read(&self, version: Arc<Version>, indexes: Vec<u32>) {
         let mut items = Vec::with_capacity(indexes.len());
         let mut absent = Vec::new();
         for index in indexes {
-            match view.place(&self.address(index)) {
-                Some(place) => items.push(Item::new(index, place)),
+            match version.place(&self.address(index)) {
+                Some(place) => items.push(PlannedRead::new(index, place)),
                 None => absent.push(index),
             }
         }
-        futures_util::future::join(self.read_items(&view, items), self.read_absent(absent)).await;
+        futures_util::future::join(self.read_items(&version, items), self.read_absent(absent))
+            .await;
     }
 
     /// One look at the manifest for all that no file has; what is found then is read.
@@ -252,31 +253,31 @@ impl Task {
             return self.send_all(&absent, &Error::NotLocal).await;
         }
         let first = self.address(absent[0]);
-        let view = match self.within_time(self.shared.checked_view(&first)).await {
-            Ok(view) => view,
+        let version = match self.within_time(self.shared.refreshed_version(&first)).await {
+            Ok(version) => version,
             Err(error) => return self.send_all(&absent, &error).await,
         };
         let mut items = Vec::new();
         for index in absent {
-            match view.place(&self.address(index)) {
-                Some(place) => items.push(Item::new(index, place)),
+            match version.place(&self.address(index)) {
+                Some(place) => items.push(PlannedRead::new(index, place)),
                 None => self.send(index, self.shared.count(Ok(None))).await,
             }
         }
-        self.read_items(&view, items).await;
+        self.read_items(&version, items).await;
     }
 
-    async fn read_items(&self, view: &Arc<View>, mut items: Vec<Item>) {
+    async fn read_items(&self, version: &Arc<Version>, mut items: Vec<PlannedRead>) {
         sort(&mut items);
         let Request { local_only, deadline, .. } = self.request;
-        let (task, view) = (self.clone(), view.clone());
-        let finish = Arc::new(move |item: Item, started| {
-            let (task, view) = (task.clone(), view.clone());
+        let (task, version) = (self.clone(), version.clone());
+        let finish = Arc::new(move |item: PlannedRead, started| {
+            let (task, version) = (task.clone(), version.clone());
             async move {
                 let job = task.job(item.index);
                 let shared = task.shared.clone();
                 let found =
-                    task.within_time(shared.find_answer_from(job, view, Some(started))).await;
+                    task.within_time(shared.find_answer_from(job, version, Some(started))).await;
                 (item.index, shared.count(found))
             }
             .boxed()
@@ -288,9 +289,14 @@ impl Task {
         }
     }
 
-    fn job(&self, index: u32) -> Job {
+    fn job(&self, index: u32) -> ReadRequest {
         let Request { form, local_only, deadline } = self.request;
-        Job { address: self.address(index), want: Want::Chunk(form), local_only, deadline }
+        ReadRequest {
+            address: self.address(index),
+            want: Wanted::Chunk(form),
+            local_only,
+            deadline,
+        }
     }
 
     /// Until the deadline, or until the store is closed.
@@ -301,10 +307,10 @@ impl Task {
         self.shared.within_time(self.request.deadline, work).await
     }
 
-    async fn send(&self, index: u32, answer: Result<Option<Answer>, Error>) {
+    async fn send(&self, index: u32, answer: Result<Option<Decoded>, Error>) {
         // An error: nobody wants the answers any more, and this task is about to be ended.
         let _ =
-            self.answers.send((index, answer.map(|answer| answer.map(Answer::into_chunk)))).await;
+            self.answers.send((index, answer.map(|answer| answer.map(Decoded::into_chunk)))).await;
     }
 
     async fn send_all(&self, indexes: &[u32], error: &Error) {

@@ -22,21 +22,21 @@ use crate::{
         COPIES_MAX, COPY_READS_MAX, DICTIONARY_STORED_BYTES_MAX, DICTIONARY_TIMEOUT,
         INLINE_CONTENTS_BYTES_MAX, LOOKUPS_MAX,
     },
-    read::decode::{Answer, Raw, Trust, Want},
-    read::dictionaries::Proved,
+    read::decode::{Decoded, RawChunk, Trust, Wanted},
+    read::dictionaries::LoadedDictionary,
     shared::Shared,
-    state::State,
+    state::StoreStatus,
     stats::Origin,
     task::{Owned, blocking},
     versions::table_file::{TableFile, range},
-    versions::version::{Place, View},
+    versions::version::{ChunkCopy, Version},
 };
 
 /// One question.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
+pub(crate) struct ReadRequest {
     pub address: ChunkAddress,
-    pub want: Want,
+    pub want: Wanted,
     pub local_only: bool,
     pub deadline: Instant,
 }
@@ -55,12 +55,12 @@ impl Seen {
 }
 
 /// A read that was started with others.
-pub(crate) struct Started {
+pub(crate) struct StartedRead {
     pub reading: Reading,
     pub origin: Origin,
 }
 
-impl Job {
+impl ReadRequest {
     fn read_options(&self) -> ReadOptions {
         ReadOptions { deadline: self.deadline, local_only: self.local_only }
     }
@@ -96,40 +96,40 @@ impl Shared {
     pub fn too_late(&self) -> Error {
         let url = self.remote.url();
         Error::TooLate(match &*self.state.borrow() {
-            State::Open => format!("{url} did not answer within the time given"),
-            State::Opening => format!("{url} could not be opened within the time given"),
-            State::Failed(error) => {
+            StoreStatus::Open => format!("{url} did not answer within the time given"),
+            StoreStatus::Opening => format!("{url} could not be opened within the time given"),
+            StoreStatus::Failed(error) => {
                 format!("{url} did not answer within the time given; before that: {error}")
             }
         })
     }
 
     /// The current version, as soon as there is one or it is known why there is none.
-    pub async fn opened_view(&self) -> Result<Arc<View>, Error> {
-        if let Some(view) = self.view.load_full() {
-            return Ok(view);
+    pub async fn opened_version(&self) -> Result<Arc<Version>, Error> {
+        if let Some(version) = self.version.load_full() {
+            return Ok(version);
         }
         let mut state = self.state.subscribe();
         // The sender is a part of this, so waiting cannot fail.
-        let _ = state.wait_for(|state| *state != State::Opening).await;
+        let _ = state.wait_for(|state| *state != StoreStatus::Opening).await;
         let failure = || self.failure().unwrap_or(Error::Closed);
-        self.view.load_full().ok_or_else(failure)
+        self.version.load_full().ok_or_else(failure)
     }
 
     /// The version after a look at the manifest that begins now. Its error says what is not known
     /// for want of it.
-    pub async fn checked_view(&self, address: &ChunkAddress) -> Result<Arc<View>, Error> {
+    pub async fn refreshed_version(&self, address: &ChunkAddress) -> Result<Arc<Version>, Error> {
         let unknown = |text| format!("whether chunk {address} exists is not known: {text}");
         self.checks.check().await.map_err(|error| match error {
             Error::Unreachable(text) => Error::Unreachable(unknown(text)),
             Error::TooLate(text) => Error::TooLate(unknown(text)),
             other => other,
         })?;
-        self.opened_view().await
+        self.opened_version().await
     }
 
     /// Answers, and counts the answer.
-    pub async fn answer(self: &Arc<Self>, job: Job) -> Result<Option<Answer>, Error> {
+    pub async fn answer(self: &Arc<Self>, job: ReadRequest) -> Result<Option<Decoded>, Error> {
         let answer = self.find_answer(job).await;
         self.count(answer)
     }
@@ -137,8 +137,8 @@ impl Shared {
     /// Counts an answer that was waited for.
     pub fn count(
         &self,
-        answer: Result<Option<(Answer, Origin)>, Error>,
-    ) -> Result<Option<Answer>, Error> {
+        answer: Result<Option<(Decoded, Origin)>, Error>,
+    ) -> Result<Option<Decoded>, Error> {
         match answer {
             Ok(Some((answer, origin))) => {
                 self.counters.count_found(origin);
@@ -155,29 +155,32 @@ impl Shared {
         }
     }
 
-    async fn find_answer(self: &Arc<Self>, job: Job) -> Result<Option<(Answer, Origin)>, Error> {
-        if job.local_only && self.view.load().is_none() {
+    async fn find_answer(
+        self: &Arc<Self>,
+        job: ReadRequest,
+    ) -> Result<Option<(Decoded, Origin)>, Error> {
+        if job.local_only && self.version.load().is_none() {
             return Err(self.failure().unwrap_or(Error::NotLocal));
         }
-        let view = self.opened_view().await?;
-        self.find_answer_from(job, view, None).await
+        let version = self.opened_version().await?;
+        self.find_answer_from(job, version, None).await
     }
 
     /// From a version, perhaps with a read that was started already. Not counted.
     pub async fn find_answer_from(
         self: &Arc<Self>,
-        job: Job,
-        mut view: Arc<View>,
-        mut started: Option<Started>,
-    ) -> Result<Option<(Answer, Origin)>, Error> {
-        let mut is_checked = false;
+        job: ReadRequest,
+        mut version: Arc<Version>,
+        mut started: Option<StartedRead>,
+    ) -> Result<Option<(Decoded, Origin)>, Error> {
+        let mut is_refreshed = false;
         for _ in 0..LOOKUPS_MAX {
-            match view.place(&job.address) {
-                None if is_checked => return Ok(None),
+            match version.place(&job.address) {
+                None if is_refreshed => return Ok(None),
                 // The manifest is elsewhere, and that is where not to look.
                 None if job.local_only => return Err(Error::NotLocal),
                 None => {}
-                Some(place) => match self.read_any(&view, &place, started.take(), job).await {
+                Some(place) => match self.read_any(&version, &place, started.take(), job).await {
                     Ok(found) => return Ok(Some(found)),
                     Err(Fault::Error(error)) => return Err(error),
                     Err(Fault::Corrupt(text)) => return Err(Error::Corrupt(text)),
@@ -185,8 +188,8 @@ impl Shared {
                     Err(Fault::Gone) => {}
                 },
             }
-            view = self.checked_view(&job.address).await?;
-            is_checked = true;
+            version = self.refreshed_version(&job.address).await?;
+            is_refreshed = true;
         }
         Err(Error::Unreachable(format!(
             "{}: the table file of chunk {} is replaced again and again",
@@ -198,19 +201,19 @@ impl Shared {
     /// From one file, or from others that have the chunk, too, if it is corrupt there.
     async fn read_any(
         self: &Arc<Self>,
-        view: &View,
-        place: &Place,
-        started: Option<Started>,
-        job: Job,
-    ) -> Result<(Answer, Origin), Fault> {
+        version: &Version,
+        place: &ChunkCopy,
+        started: Option<StartedRead>,
+        job: ReadRequest,
+    ) -> Result<(Decoded, Origin), Fault> {
         let first = self.read_copy_unless_corrupt(place, started, job).await;
         let Err(Fault::Corrupt(_)) = first else {
             return first;
         };
-        let others = view.files().filter(|file| file.serial != place.file.serial);
+        let others = version.files().filter(|file| file.serial != place.file.serial);
         let copies = others.filter_map(|file| {
             let position = file.index.find(&job.address)?;
-            Some(Place { file: file.clone(), position })
+            Some(ChunkCopy { file: file.clone(), position })
         });
         for copy in copies.take(COPIES_MAX - 1) {
             match self.read_copy_unless_corrupt(&copy, None, job).await {
@@ -224,10 +227,10 @@ impl Shared {
     /// One copy of a chunk, if it was not found corrupt a moment ago.
     pub async fn read_copy_unless_corrupt(
         self: &Arc<Self>,
-        place: &Place,
-        started: Option<Started>,
-        job: Job,
-    ) -> Result<(Answer, Origin), Fault> {
+        place: &ChunkCopy,
+        started: Option<StartedRead>,
+        job: ReadRequest,
+    ) -> Result<(Decoded, Origin), Fault> {
         match self.corruption.of(&place.file, place.position) {
             None => self.read_copy(place, started, job).await,
             Some(text) => {
@@ -241,15 +244,15 @@ impl Shared {
     /// read again.
     pub async fn read_copy(
         self: &Arc<Self>,
-        place: &Place,
-        mut started: Option<Started>,
-        job: Job,
-    ) -> Result<(Answer, Origin), Fault> {
-        let Place { file, position } = place;
+        place: &ChunkCopy,
+        mut started: Option<StartedRead>,
+        job: ReadRequest,
+    ) -> Result<(Decoded, Origin), Fault> {
+        let ChunkCopy { file, position } = place;
         let location = file.location(*position);
         let (mut last, mut seen, mut is_agreed) = (String::new(), Seen::default(), false);
         for attempt in 0..COPY_READS_MAX {
-            let Started { reading, origin } =
+            let StartedRead { reading, origin } =
                 started.take().unwrap_or_else(|| start(file, &location, job));
             let before = std::mem::take(&mut seen);
             let is_last = attempt + 1 == COPY_READS_MAX;
@@ -320,22 +323,22 @@ impl Shared {
         file: &Arc<TableFile>,
         location: &ChunkLocation,
         reading: Reading,
-        (job, is_last, seen): (Job, bool, &mut Seen),
-    ) -> Result<Answer, Fault> {
+        (job, is_last, seen): (ReadRequest, bool, &mut Seen),
+    ) -> Result<Decoded, Fault> {
         let dictionary = self.dictionary_of(file, location.dictionary, job, is_last);
         let (bytes, dictionary) = join(reading, dictionary).await;
         let bytes = bytes?;
         seen.span = Some(bytes.clone());
         seen.dictionary =
             dictionary.iter().flatten().next().map(|known| known.dictionary().bytes().clone());
-        let raw = Raw::parse(bytes, *location)?;
+        let raw = RawChunk::parse(bytes, *location)?;
         let dictionary = dictionary?;
         let contents_bytes = raw.contents_bytes()?;
         let (id, used) = (file.id, dictionary.clone());
         let make = move || {
-            let with = dictionary.as_deref().map(Proved::dictionary);
-            let answer = raw.answer(&job.address, &id, with, (job.want, Trust::Unchecked))?;
-            dictionary.iter().for_each(|dictionary| dictionary.prove());
+            let with = dictionary.as_deref().map(LoadedDictionary::dictionary);
+            let answer = raw.answer(&job.address, &id, with, (job.want, Trust::Unverified))?;
+            dictionary.iter().for_each(|dictionary| dictionary.mark_verified());
             Ok::<_, FormatError>(answer)
         };
         let answer = match contents_bytes <= INLINE_CONTENTS_BYTES_MAX {
@@ -354,9 +357,9 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<TableFile>,
         span: Option<Span>,
-        job: Job,
+        job: ReadRequest,
         is_last: bool,
-    ) -> Result<Option<Arc<Proved>>, Fault> {
+    ) -> Result<Option<Arc<LoadedDictionary>>, Fault> {
         match span {
             None => Ok(None),
             // A dictionary may be wrong with which other chunks came out right: it is read for this
@@ -365,7 +368,7 @@ impl Shared {
                 if is_last && !job.local_only && span.length <= DICTIONARY_STORED_BYTES_MAX =>
             {
                 let bytes = self.remote.read(file.object.meta(), range(span)).await?;
-                Ok(Some(Arc::new(Proved::decode(&bytes)?)))
+                Ok(Some(Arc::new(LoadedDictionary::decode(&bytes)?)))
             }
             Some(span) => self.read_dictionary(file, span, job).await.map(Some),
         }
@@ -376,8 +379,8 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<TableFile>,
         span: Span,
-        job: Job,
-    ) -> Result<Arc<Proved>, Fault> {
+        job: ReadRequest,
+    ) -> Result<Arc<LoadedDictionary>, Fault> {
         if let Some(dictionary) = self.try_dictionary(file, span) {
             return Ok(dictionary);
         }
@@ -400,16 +403,16 @@ impl Shared {
     }
 }
 
-async fn decode_dictionary(reading: Reading) -> Result<Arc<Proved>, Fault> {
+async fn decode_dictionary(reading: Reading) -> Result<Arc<LoadedDictionary>, Fault> {
     let bytes = reading.await?;
-    Ok(Arc::new(Proved::decode(&bytes)?))
+    Ok(Arc::new(LoadedDictionary::decode(&bytes)?))
 }
 
 /// Starts to read a chunk.
-fn start(file: &TableFile, location: &ChunkLocation, job: Job) -> Started {
+fn start(file: &TableFile, location: &ChunkLocation, job: ReadRequest) -> StartedRead {
     let range = range(location.span);
     let origin = origin(file, &range);
-    Started { reading: file.object.read(range, job.read_options()), origin }
+    StartedRead { reading: file.object.read(range, job.read_options()), origin }
 }
 
 /// Where a range is going to come from.

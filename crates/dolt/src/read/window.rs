@@ -11,36 +11,37 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 
 use crate::{
     limits::{WINDOW_BYTES_MAX, WINDOW_CHUNKS_MAX},
-    read::reader::{Started, origin},
+    read::reader::{StartedRead, origin},
     versions::table_file::{TableFile, range},
-    versions::version::Place,
+    versions::version::ChunkCopy,
 };
 
 /// One chunk to be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Item {
+pub(crate) struct PlannedRead {
     /// What the caller knows it by.
     pub index: u32,
-    pub place: Place,
+    pub place: ChunkCopy,
     pub location: ChunkLocation,
 }
 
 /// How what starts now is read.
 pub(crate) type Options = Box<dyn Fn() -> ReadOptions + Send + Sync>;
 /// What a read becomes.
-pub(crate) type Finish<T> = Arc<dyn Fn(Item, Started) -> BoxFuture<'static, T> + Send + Sync>;
+pub(crate) type Finish<T> =
+    Arc<dyn Fn(PlannedRead, StartedRead) -> BoxFuture<'static, T> + Send + Sync>;
 
 /// Reads under way, and those to come.
 pub(crate) struct Window<T> {
     options: Options,
     finish: Finish<T>,
-    waiting: std::iter::Peekable<vec::IntoIter<Item>>,
+    waiting: std::iter::Peekable<vec::IntoIter<PlannedRead>>,
     under_way: FuturesUnordered<BoxFuture<'static, (u64, T)>>,
     bytes: u64,
 }
 
-impl Item {
-    pub fn new(index: u32, place: Place) -> Self {
+impl PlannedRead {
+    pub fn new(index: u32, place: ChunkCopy) -> Self {
         let location = place.file.location(place.position);
         Self { index, place, location }
     }
@@ -51,13 +52,13 @@ impl Item {
 }
 
 /// By file, then by offset.
-pub(crate) fn sort(items: &mut [Item]) {
+pub(crate) fn sort(items: &mut [PlannedRead]) {
     items.sort_unstable_by_key(|item| (item.place.file.serial, item.location.span.offset));
 }
 
 impl<T: Send + 'static> Window<T> {
     /// Of items in the order of [`sort`].
-    pub fn new(options: Options, items: Vec<Item>, finish: Finish<T>) -> Self {
+    pub fn new(options: Options, items: Vec<PlannedRead>, finish: Finish<T>) -> Self {
         Self {
             options,
             finish,
@@ -93,7 +94,7 @@ impl<T: Send + 'static> Window<T> {
         }
     }
 
-    fn take(&mut self) -> Option<Item> {
+    fn take(&mut self) -> Option<PlannedRead> {
         let next = self.waiting.peek()?;
         let has_room = self.under_way.len() < WINDOW_CHUNKS_MAX
             && self.bytes + next.bytes() <= WINDOW_BYTES_MAX;
@@ -105,19 +106,19 @@ impl<T: Send + 'static> Window<T> {
         Some(item)
     }
 
-    fn take_of(&mut self, file: &Arc<TableFile>) -> Option<Item> {
+    fn take_of(&mut self, file: &Arc<TableFile>) -> Option<PlannedRead> {
         let is_same = self.waiting.peek().is_some_and(|next| Arc::ptr_eq(&next.place.file, file));
         if is_same { self.take() } else { None }
     }
 
-    fn start(&mut self, file: &Arc<TableFile>, items: Vec<Item>) {
+    fn start(&mut self, file: &Arc<TableFile>, items: Vec<PlannedRead>) {
         let ranges: Vec<_> = items.iter().map(|item| range(item.location.span)).collect();
         let origins: Vec<_> = ranges.iter().map(|range| origin(file, range)).collect();
         let readings = file.object.read_many(&ranges, (self.options)());
         assert_eq!(readings.len(), items.len(), "there is a reading for each range");
         for ((item, reading), origin) in items.into_iter().zip(readings).zip(origins) {
             let bytes = item.bytes();
-            let finished = (self.finish)(item, Started { reading, origin });
+            let finished = (self.finish)(item, StartedRead { reading, origin });
             self.under_way.push(finished.map(move |done| (bytes, done)).boxed());
         }
     }

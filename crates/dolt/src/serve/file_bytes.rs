@@ -11,13 +11,13 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 
-use super::{local_verifier::Copying, verified_range};
+use super::{local_verifier::CopyGuard, verified_range};
 use crate::{
     Error, Store, TableFile,
     shared::Shared,
     versions::{
-        dropped_files::{FileKey, OldFile},
-        version::View,
+        dropped_files::{DroppedFile, FileKey},
+        version::Version,
     },
 };
 
@@ -43,7 +43,7 @@ impl fmt::Debug for FileBytes {
 enum Of {
     /// A file whose index is in memory, and with it what was pinned.
     Open(Arc<TableFile>),
-    Old(Arc<OldFile>),
+    Old(Arc<DroppedFile>),
 }
 
 impl Of {
@@ -88,8 +88,8 @@ impl FileBytes {
                 verified_range::stream(&self.shared, file, range, options.timeout)
             }
             (Of::Open(file), Use::Once) => {
-                let copying = Copying { shared: self.shared.clone(), file: file.clone() };
-                let next = async |(mut pieces, copying): (Pieces, Copying)| {
+                let copying = CopyGuard { shared: self.shared.clone(), file: file.clone() };
+                let next = async |(mut pieces, copying): (Pieces, CopyGuard)| {
                     Some((pieces.next().await?, (pieces, copying)))
                 };
                 stream::unfold((self.as_it_is(range, options), copying), next).boxed()
@@ -139,13 +139,13 @@ impl Store {
             return Ok(None);
         }
         let key = FileKey { id, kind, version };
-        let view = self.view_until(deadline).await?;
-        if let Some(file) = open_file(&view, key) {
+        let version = self.version_until(deadline).await?;
+        if let Some(file) = open_file(&version, key) {
             let (object, of) = (file.object.clone(), Of::Open(file.clone()));
             return Ok(Some(FileBytes { object, of, shared: shared.clone() }));
         }
         let looking = shared.clone();
-        let look = async move { looking.old_file(&view.snapshot, key).await };
+        let look = async move { looking.old_file(&version.snapshot, key).await };
         let found = shared.run(deadline, look).await?;
         Ok(found.map(|(file, object)| FileBytes {
             object,
@@ -156,7 +156,8 @@ impl Store {
 }
 
 /// A file that is open, the current version's or one dropped lately.
-fn open_file(view: &View, key: FileKey) -> Option<&Arc<TableFile>> {
-    view.files()
+fn open_file(version: &Version, key: FileKey) -> Option<&Arc<TableFile>> {
+    version
+        .files()
         .find(|file| file.id == key.id && file.kind == key.kind && file.version() == key.version)
 }

@@ -26,22 +26,22 @@ use tokio::{
     time::{self, sleep},
 };
 
-use super::verified_range::{Segment, cut};
+use super::verified_range::{RangePart, cut};
 use crate::{
     Error,
     fault::Fault,
     limits::{
-        COMPARISON_CORRUPT_MAX, COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT,
-        COMPARISONS_MAX, INLINE_CONTENTS_BYTES_MAX,
+        INLINE_CONTENTS_BYTES_MAX, LOCAL_VERIFICATION_CORRUPT_MAX, LOCAL_VERIFICATION_DELAY,
+        LOCAL_VERIFICATION_RESTS, LOCAL_VERIFICATION_TIMEOUT, LOCAL_VERIFICATIONS_MAX,
     },
-    read::decode::{Raw, Trust, Want},
-    read::dictionaries::Proved,
-    read::reader::Job,
+    read::decode::{RawChunk, Trust, Wanted},
+    read::dictionaries::LoadedDictionary,
+    read::reader::ReadRequest,
     shared::Shared,
     task::blocking,
-    versions::opener::kept_name,
+    versions::opener::index_sidecar_name,
     versions::table_file::{TableFile, range},
-    versions::version::Place,
+    versions::version::ChunkCopy,
 };
 
 /// So much of a kept index is compared at once.
@@ -49,11 +49,11 @@ const TAIL_PART_BYTES: usize = 1 << 20;
 
 /// Comparisons after copies: one at a time.
 #[derive(Debug)]
-pub(crate) struct Copies {
+pub(crate) struct LocalVerifier {
     turn: Semaphore,
 }
 
-impl Default for Copies {
+impl Default for LocalVerifier {
     fn default() -> Self {
         Self { turn: Semaphore::new(1) }
     }
@@ -61,36 +61,36 @@ impl Default for Copies {
 
 /// Bytes on disk that were compared, and how many of them were wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Compared {
+pub(crate) struct LocalVerification {
     pub bytes: u64,
     pub corrupt: u64,
     corrupt_chunks: u32,
 }
 
 /// A copy of a file, until it has ended or was given up.
-pub(super) struct Copying {
+pub(super) struct CopyGuard {
     pub shared: Arc<Shared>,
     pub file: Arc<TableFile>,
 }
 
-impl Drop for Copying {
+impl Drop for CopyGuard {
     fn drop(&mut self) {
         self.shared.compare_later(&self.file);
     }
 }
 
 /// The comparison of a file, from when it is intended.
-struct Intent(Arc<TableFile>);
+struct ScheduledVerification(Arc<TableFile>);
 
-impl Intent {
+impl ScheduledVerification {
     fn new(file: &Arc<TableFile>) -> Option<Self> {
-        (!file.is_to_be_compared.swap(true, Relaxed)).then(|| Self(file.clone()))
+        (!file.is_verification_scheduled.swap(true, Relaxed)).then(|| Self(file.clone()))
     }
 }
 
-impl Drop for Intent {
+impl Drop for ScheduledVerification {
     fn drop(&mut self) {
-        self.0.is_to_be_compared.store(false, Relaxed);
+        self.0.is_verification_scheduled.store(false, Relaxed);
     }
 }
 
@@ -99,7 +99,7 @@ impl Shared {
         if self.is_closed() || file.object.disk_writes() == 0 {
             return;
         }
-        let Some(intent) = Intent::new(file) else { return };
+        let Some(intent) = ScheduledVerification::new(file) else { return };
         let shared = self.clone();
         self.runtime.spawn(async move {
             tokio::select! {
@@ -112,11 +112,11 @@ impl Shared {
 
     async fn compare_copy(self: &Arc<Self>, file: &Arc<TableFile>) {
         // The last of it is on its way to the disk.
-        sleep(COMPARISON_DELAY).await;
+        sleep(LOCAL_VERIFICATION_DELAY).await;
         let _turn = self.copies.turn.acquire().await;
-        for _ in 0..COMPARISONS_MAX {
+        for _ in 0..LOCAL_VERIFICATIONS_MAX {
             let writes = file.object.disk_writes();
-            let compared = self.compare_local(file, COMPARISON_RESTS, &mut |_| {}).await;
+            let compared = self.compare_local(file, LOCAL_VERIFICATION_RESTS, &mut |_| {}).await;
             if let Err(error) = &compared {
                 log::warn!("table {}: a comparison ended early: {error}", self.name);
             }
@@ -132,11 +132,11 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<TableFile>,
         rests: u32,
-        tell: &mut (dyn FnMut(Compared) + Send),
-    ) -> Result<Compared, Error> {
+        tell: &mut (dyn FnMut(LocalVerification) + Send),
+    ) -> Result<LocalVerification, Error> {
         let all = file.clone();
         let segments = blocking(move || cut(&all, 0..all.object.meta().size)).await?;
-        let (mut compared, mut dictionaries) = (Compared::default(), BTreeSet::new());
+        let (mut compared, mut dictionaries) = (LocalVerification::default(), BTreeSet::new());
         for segment in segments {
             let (began, before) = (time::Instant::now(), compared);
             self.compare_segment(file, &segment, (&mut compared, &mut dictionaries)).await?;
@@ -155,11 +155,11 @@ impl Shared {
     async fn compare_segment(
         self: &Arc<Self>,
         file: &Arc<TableFile>,
-        segment: &Segment,
-        (compared, dictionaries): (&mut Compared, &mut BTreeSet<Span>),
+        segment: &RangePart,
+        (compared, dictionaries): (&mut LocalVerification, &mut BTreeSet<Span>),
     ) -> Result<(), Error> {
         let writes = file.object.disk_writes();
-        let is_news = |position: &u32| !file.checked.has(*position, writes);
+        let is_news = |position: &u32| !file.verified.has(*position, writes);
         let news: Vec<u32> = segment.chunks.iter().copied().filter(is_news).collect();
         if news.is_empty() {
             return Ok(());
@@ -182,15 +182,15 @@ impl Shared {
             compared.bytes += span.end - span.start;
             if self.is_right(file, position, bytes).await? {
                 if file.object.disk_writes() == writes && file.object.is_local(span) {
-                    file.checked.set(position, writes);
+                    file.verified.set(position, writes);
                 }
             } else {
                 compared.corrupt += span.end - span.start;
                 compared.corrupt_chunks += 1;
-                if COMPARISON_CORRUPT_MAX < compared.corrupt_chunks {
+                if LOCAL_VERIFICATION_CORRUPT_MAX < compared.corrupt_chunks {
                     let name = file.name();
                     return Err(Error::Corrupt(format!(
-                        "more than {COMPARISON_CORRUPT_MAX} chunks of {name} are wrong on disk; the rest is not compared"
+                        "more than {LOCAL_VERIFICATION_CORRUPT_MAX} chunks of {name} are wrong on disk; the rest is not compared"
                     )));
                 }
                 // The first one is worth a line.
@@ -227,14 +227,17 @@ impl Shared {
                 }
             },
         };
-        let Ok(raw) = Raw::parse(bytes, location) else { return Ok(false) };
+        let Ok(raw) = RawChunk::parse(bytes, location) else { return Ok(false) };
         let is_large = raw.contents_bytes().is_ok_and(|bytes| INLINE_CONTENTS_BYTES_MAX < bytes);
         let id = file.id;
         let compare = move || {
-            let with = dictionary.as_deref().map(Proved::dictionary);
+            let with = dictionary.as_deref().map(LoadedDictionary::dictionary);
             let is_right =
-                raw.answer(&job.address, &id, with, (Want::Length, Trust::Unchecked)).is_ok();
-            dictionary.iter().filter(|_| is_right).for_each(|dictionary| dictionary.prove());
+                raw.answer(&job.address, &id, with, (Wanted::Length, Trust::Unverified)).is_ok();
+            dictionary
+                .iter()
+                .filter(|_| is_right)
+                .for_each(|dictionary| dictionary.mark_verified());
             is_right
         };
         if is_large { blocking(compare).await } else { Ok(compare()) }
@@ -242,7 +245,7 @@ impl Shared {
 
     /// As any other reader finds that it is wrong.
     async fn read_again(self: &Arc<Self>, file: &Arc<TableFile>, position: u32, level: Level) {
-        let place = Place { file: file.clone(), position };
+        let place = ChunkCopy { file: file.clone(), position };
         let job = job(file, position);
         log::log!(
             level,
@@ -260,14 +263,14 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<TableFile>,
         span: Span,
-        compared: &mut Compared,
+        compared: &mut LocalVerification,
     ) -> Result<(), Error> {
         let used = self.try_dictionary(file, span);
         let (Some(used), Some(bytes)) = (used, local_bytes(file, range(span)).await) else {
             return Ok(());
         };
         let is_same = blocking(move || {
-            Proved::decode(&bytes)
+            LoadedDictionary::decode(&bytes)
                 .is_ok_and(|own| own.dictionary().bytes() == used.dictionary().bytes())
         });
         if is_same.await? {
@@ -282,10 +285,11 @@ impl Shared {
     async fn compare_tail(
         &self,
         file: &Arc<TableFile>,
-        compared: &mut Compared,
+        compared: &mut LocalVerification,
     ) -> Result<(), Error> {
         let meta = file.object.meta().clone();
-        let kept = self.cache.run_blocking(move |cache| cache.kept(&kept_name(&meta))).await;
+        let kept =
+            self.cache.run_blocking(move |cache| cache.kept(&index_sidecar_name(&meta))).await;
         let Some(kept) = kept.flatten() else { return Ok(()) };
         let mut start = file.object.meta().size.saturating_sub(kept.len() as u64);
         for part in kept.chunks(TAIL_PART_BYTES) {
@@ -301,7 +305,7 @@ impl Shared {
     }
 
     /// Whoever wants it next has it from the store.
-    fn remove_wrong(&self, file: &TableFile, wrong: Range<u64>, compared: &mut Compared) {
+    fn remove_wrong(&self, file: &TableFile, wrong: Range<u64>, compared: &mut LocalVerification) {
         let bytes = wrong.end - wrong.start;
         compared.bytes += bytes;
         compared.corrupt += bytes;
@@ -320,7 +324,7 @@ async fn local_bytes(file: &TableFile, range: Range<u64>) -> Option<Bytes> {
     if !file.object.is_local(range.clone()) {
         return None;
     }
-    let options = StreamOptions { purpose: Use::Once, timeout: COMPARISON_TIMEOUT };
+    let options = StreamOptions { purpose: Use::Once, timeout: LOCAL_VERIFICATION_TIMEOUT };
     let mut pieces = file.object.stream(range, options);
     let mut bytes = BytesMut::new();
     while let Some(piece) = pieces.try_next().await.ok()? {
@@ -329,13 +333,18 @@ async fn local_bytes(file: &TableFile, range: Range<u64>) -> Option<Bytes> {
     Some(bytes.freeze())
 }
 
-fn job(file: &TableFile, position: u32) -> Job {
+fn job(file: &TableFile, position: u32) -> ReadRequest {
     let deadline = deadline();
-    Job { address: file.index.address(position), want: Want::Length, local_only: false, deadline }
+    ReadRequest {
+        address: file.index.address(position),
+        want: Wanted::Length,
+        local_only: false,
+        deadline,
+    }
 }
 
 fn deadline() -> Instant {
-    (time::Instant::now() + COMPARISON_TIMEOUT).into_std()
+    (time::Instant::now() + LOCAL_VERIFICATION_TIMEOUT).into_std()
 }
 
 fn within(span: &Range<u64>, start: u64) -> Range<usize> {

@@ -13,12 +13,12 @@ use super::{Located, Location};
 use crate::{
     Error, Store, TableFile,
     fault::Fault,
-    limits::{DICTIONARY_PROOFS_MAX, PINNING_MAX},
-    read::decode::Want,
-    read::reader::Job,
+    limits::{DICTIONARY_VERIFYING_READS_MAX, PINNING_MAX},
+    read::decode::Wanted,
+    read::reader::ReadRequest,
     shared::Shared,
     versions::table_file::range,
-    versions::version::Place,
+    versions::version::ChunkCopy,
 };
 
 /// A dictionary to be pinned, and chunks that are right only if it is.
@@ -73,19 +73,19 @@ fn unpinned(located: &Located) -> Vec<Unpinned> {
 
 impl Unpinned {
     fn add(&mut self, position: u32) {
-        if self.positions.len() < DICTIONARY_PROOFS_MAX {
+        if self.positions.len() < DICTIONARY_VERIFYING_READS_MAX {
             self.positions.push(position);
         }
     }
 }
 
 impl Shared {
-    /// Pins a dictionary with which a chunk came out right. That chunk may not have needed the byte
+    /// PinnedDictionaries a dictionary with which a chunk came out right. That chunk may not have needed the byte
     /// that is wrong, so the store is asked twice.
     async fn try_pin(&self, unpinned: &Unpinned) -> Result<bool, Fault> {
         let Unpinned { file, span, .. } = unpinned;
         let Some(stored) =
-            self.dictionaries.get(file, *span).and_then(|known| known.stored_if_right())
+            self.dictionaries.get(file, *span).and_then(|known| known.stored_if_verified())
         else {
             return Ok(false);
         };
@@ -112,10 +112,10 @@ impl Shared {
     async fn pin(self: &Arc<Self>, unpinned: Unpinned, deadline: Instant) -> Result<(), Error> {
         let file = &unpinned.file;
         let mut last = None;
-        for position in unpinned.positions.iter().cycle().take(DICTIONARY_PROOFS_MAX) {
-            let place = Place { file: file.clone(), position: *position };
+        for position in unpinned.positions.iter().cycle().take(DICTIONARY_VERIFYING_READS_MAX) {
+            let place = ChunkCopy { file: file.clone(), position: *position };
             let address = file.index.address(*position);
-            let job = Job { address, want: Want::Length, local_only: false, deadline };
+            let job = ReadRequest { address, want: Wanted::Length, local_only: false, deadline };
             let pinned = match self.read_copy_unless_corrupt(&place, None, job).await {
                 Ok(_) => self.try_pin(&unpinned).await,
                 Err(fault) => Err(fault),

@@ -28,12 +28,12 @@ use crate::{
         PREFETCH_AHEAD_TIME, PREFETCH_BYTES_MAX, PREFETCH_BYTES_MIN, PREFETCH_DISK_READS_MAX,
         PREFETCH_TIMEOUT, PREFETCHES_MAX,
     },
-    read::decode::Want,
-    read::reader::Job,
-    read::window::{Item, Window, sort},
+    read::decode::Wanted,
+    read::reader::ReadRequest,
+    read::window::{PlannedRead, Window, sort},
     shared::Shared,
     versions::table_file::range,
-    versions::version::Place,
+    versions::version::ChunkCopy,
 };
 
 /// What prefetches of a store may take together. What they may not is read when it is asked for.
@@ -73,7 +73,7 @@ impl Prefetches {
 
     /// Room for some of these chunks; those for which there is none are taken out. All prefetches
     /// together take at most so many bytes.
-    fn room(&self, items: &mut Vec<Item>, bytes_max: u64) -> Option<Room> {
+    fn room(&self, items: &mut Vec<PlannedRead>, bytes_max: u64) -> Option<Room> {
         let count = items.len();
         let room = self.find_room(items, bytes_max);
         let prefetched = if room.is_some() { items.len() } else { 0 };
@@ -81,7 +81,7 @@ impl Prefetches {
         room
     }
 
-    fn find_room(&self, items: &mut Vec<Item>, bytes_max: u64) -> Option<Room> {
+    fn find_room(&self, items: &mut Vec<PlannedRead>, bytes_max: u64) -> Option<Room> {
         let task = self.tasks.clone().try_acquire_owned().ok()?;
         let kept_free =
             usize::try_from(PREFETCH_BYTES_MAX.saturating_sub(bytes_max)).expect("limits say so");
@@ -106,7 +106,7 @@ impl Store {
     /// where they are. Returns at once; does nothing when too much of the like is under way.
     pub fn prefetch(&self, located: &Located) {
         let shared = self.shared();
-        let mut items: Vec<Item> = located
+        let mut items: Vec<PlannedRead> = located
             .locations
             .iter()
             .flatten()
@@ -140,21 +140,21 @@ fn bytes_ahead(bandwidth: Option<f64>) -> u64 {
 /// Whether a chunk is on local disk as it was when it was compared with its address.
 fn is_ready(location: &Location) -> bool {
     let object = &location.file.object;
-    let is_checked = location.file.checked.has(location.position, object.disk_writes());
-    is_checked && object.is_local(range(location.span))
+    let is_refreshed = location.file.verified.has(location.position, object.disk_writes());
+    is_refreshed && object.is_local(range(location.span))
 }
 
-fn item(location: &Location) -> Item {
-    let place = Place { file: location.file.clone(), position: location.position };
+fn item(location: &Location) -> PlannedRead {
+    let place = ChunkCopy { file: location.file.clone(), position: location.position };
     let Location { span, dictionary, .. } = *location;
-    Item { index: 0, place, location: ChunkLocation { span, dictionary } }
+    PlannedRead { index: 0, place, location: ChunkLocation { span, dictionary } }
 }
 
 fn in_time() -> Instant {
     (time::Instant::now() + PREFETCH_TIMEOUT).into_std()
 }
 
-impl Item {
+impl PlannedRead {
     fn address(&self) -> ChunkAddress {
         self.place.file.index.address(self.place.position)
     }
@@ -163,10 +163,10 @@ impl Item {
         self.place.file.object.is_local(range(self.location.span))
     }
 
-    fn job(&self, from: From, deadline: Instant) -> Job {
-        Job {
+    fn job(&self, from: From, deadline: Instant) -> ReadRequest {
+        ReadRequest {
             address: self.address(),
-            want: Want::Length,
+            want: Wanted::Length,
             local_only: from == From::Disk,
             deadline,
         }
@@ -181,8 +181,8 @@ enum From {
 }
 
 impl Shared {
-    async fn prefetch(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) {
-        let (local, far) = items.into_iter().partition(Item::is_local);
+    async fn prefetch(self: &Arc<Self>, items: Vec<PlannedRead>, deadline: Instant) {
+        let (local, far) = items.into_iter().partition(PlannedRead::is_local);
         let (again, ()) =
             join(self.check_local(local, deadline), self.read_far(far, deadline)).await;
         self.read_far(again, deadline).await;
@@ -190,11 +190,15 @@ impl Shared {
 
     /// Compares what is on disk with addresses. Returns what is not there after all, or was wrong
     /// there.
-    async fn check_local(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) -> Vec<Item> {
+    async fn check_local(
+        self: &Arc<Self>,
+        items: Vec<PlannedRead>,
+        deadline: Instant,
+    ) -> Vec<PlannedRead> {
         let mut slow = Vec::new();
         for item in items {
-            let Place { file, position } = &item.place;
-            if self.try_read(file, *position, &item.address(), Want::Length).is_none() {
+            let ChunkCopy { file, position } = &item.place;
+            if self.try_read(file, *position, &item.address(), Wanted::Length).is_none() {
                 slow.push(item);
             }
             consume_budget().await;
@@ -204,22 +208,26 @@ impl Shared {
     }
 
     /// Returns what is to be read elsewhere.
-    async fn check_on_disk(self: &Arc<Self>, item: Item, deadline: Instant) -> Option<Item> {
-        let Place { file, position } = &item.place;
+    async fn check_on_disk(
+        self: &Arc<Self>,
+        item: PlannedRead,
+        deadline: Instant,
+    ) -> Option<PlannedRead> {
+        let ChunkCopy { file, position } = &item.place;
         let writes = file.object.disk_writes();
         if self.read_copy(&item.place, None, item.job(From::Disk, deadline)).await.is_err() {
             return Some(item);
         }
         if file.object.disk_writes() == writes {
-            file.checked.set(*position, writes);
+            file.verified.set(*position, writes);
         }
         None
     }
 
-    async fn read_far(self: &Arc<Self>, mut items: Vec<Item>, deadline: Instant) {
+    async fn read_far(self: &Arc<Self>, mut items: Vec<PlannedRead>, deadline: Instant) {
         sort(&mut items);
         let shared = self.clone();
-        let finish = Arc::new(move |item: Item, started| {
+        let finish = Arc::new(move |item: PlannedRead, started| {
             let shared = shared.clone();
             async move {
                 let job = item.job(From::Anywhere, deadline);

@@ -28,22 +28,22 @@ use crate::{
     Chunk, Error, Form,
     fault::Fault,
     limits::{
-        PIECE_BYTES_MAX, PIECES_WAITING_MAX, RANGE_TIMEOUT, SEGMENT_BYTES, SEGMENTS_AHEAD_MAX,
-        SLOW_LINK_BANDWIDTH,
+        PIECE_BYTES_MAX, PIECES_QUEUED_MAX, RANGE_PART_BYTES, RANGE_PARTS_READAHEAD_MAX,
+        RANGE_TIMEOUT, SLOW_LINK_BANDWIDTH,
     },
-    read::decode::{Answer, Want},
-    read::reader::Job,
-    read::window::{Item, Window},
+    read::decode::{Decoded, Wanted},
+    read::reader::ReadRequest,
+    read::window::{PlannedRead, Window},
     shared::Shared,
     stats::Origin,
     task::{Owned, blocking},
     versions::table_file::{TableFile, range},
-    versions::version::Place,
+    versions::version::ChunkCopy,
 };
 
 /// What is read at once.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct RangePart {
     pub range: Range<u64>,
     /// Positions of the chunks that have bytes in it.
     pub chunks: Vec<u32>,
@@ -76,7 +76,7 @@ struct Segments {
     file: Arc<TableFile>,
     timeout: Duration,
     /// Not begun yet.
-    rest: VecDeque<Segment>,
+    rest: VecDeque<RangePart>,
     /// The first one is being given.
     begun: VecDeque<Begun>,
 }
@@ -108,15 +108,15 @@ impl Segments {
     fn ahead(&self) -> usize {
         let is_slow =
             self.shared.remote.bandwidth().is_none_or(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH);
-        if is_slow { 1 } else { SEGMENTS_AHEAD_MAX }
+        if is_slow { 1 } else { RANGE_PARTS_READAHEAD_MAX }
     }
 
-    fn begin(&self, segment: Segment) -> Begun {
+    fn begin(&self, segment: RangePart) -> Begun {
         if let Some(bytes) = try_read(&self.file, &segment) {
             return Begun::Here(bytes);
         }
         let left = segment.range.end - segment.range.start;
-        let (sender, pieces) = mpsc::channel(PIECES_WAITING_MAX);
+        let (sender, pieces) = mpsc::channel(PIECES_QUEUED_MAX);
         let (shared, file, timeout) = (self.shared.clone(), self.file.clone(), self.timeout);
         let task = self.shared.runtime.spawn(async move {
             let outcome = tokio::select! {
@@ -172,7 +172,7 @@ async fn segments_of(
     file: &Arc<TableFile>,
     wanted: Range<u64>,
     deadline: Instant,
-) -> Result<Vec<Segment>, Error> {
+) -> Result<Vec<RangePart>, Error> {
     if file.has_order() {
         return Ok(cut(file, wanted));
     }
@@ -182,12 +182,12 @@ async fn segments_of(
 }
 
 /// Segments begin where the range does or where a chunk does, and cover the range.
-pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
+pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<RangePart> {
     let order = file.order();
     let span_of = |position: u32| range(file.location(position).span);
     let first = order.partition_point(|&position| span_of(position).end <= wanted.start);
     let mut segments = Vec::new();
-    let mut segment = Segment { range: wanted.start..wanted.start, chunks: Vec::new() };
+    let mut segment = RangePart { range: wanted.start..wanted.start, chunks: Vec::new() };
     let mut last = None;
     for &position in &order[first..] {
         let span = span_of(position);
@@ -198,11 +198,11 @@ pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
         if last.replace(span.clone()) == Some(span.clone()) {
             continue;
         }
-        if SEGMENT_BYTES < span.end.saturating_sub(segment.range.start)
+        if RANGE_PART_BYTES < span.end.saturating_sub(segment.range.start)
             && segment.range.start < span.start
         {
             segment.range.end = span.start;
-            let next = Segment { range: span.start..span.start, chunks: Vec::new() };
+            let next = RangePart { range: span.start..span.start, chunks: Vec::new() };
             segments.push(std::mem::replace(&mut segment, next));
         }
         segment.chunks.push(position);
@@ -210,9 +210,9 @@ pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
     // What lies behind the last chunk, the index above all, may be long.
     let chunks_end =
         last.map_or(wanted.start, |span| span.end).clamp(segment.range.start, wanted.end);
-    if !segment.chunks.is_empty() && SEGMENT_BYTES < wanted.end - chunks_end {
+    if !segment.chunks.is_empty() && RANGE_PART_BYTES < wanted.end - chunks_end {
         segment.range.end = chunks_end;
-        let rest = Segment { range: chunks_end..chunks_end, chunks: Vec::new() };
+        let rest = RangePart { range: chunks_end..chunks_end, chunks: Vec::new() };
         segments.push(std::mem::replace(&mut segment, rest));
     }
     segment.range.end = wanted.end;
@@ -221,23 +221,23 @@ pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
 }
 
 /// What lies behind the last chunk, the index above all, is cut as it comes.
-fn without_long_gaps(segment: Segment) -> Vec<Segment> {
-    let Segment { range, chunks } = segment;
-    if !chunks.is_empty() || range.end - range.start <= SEGMENT_BYTES {
-        return vec![Segment { range, chunks }];
+fn without_long_gaps(segment: RangePart) -> Vec<RangePart> {
+    let RangePart { range, chunks } = segment;
+    if !chunks.is_empty() || range.end - range.start <= RANGE_PART_BYTES {
+        return vec![RangePart { range, chunks }];
     }
-    let step = usize::try_from(SEGMENT_BYTES).expect("a segment fits into memory");
-    let part = |start: u64| Segment {
-        range: start..range.end.min(start + SEGMENT_BYTES),
+    let step = usize::try_from(RANGE_PART_BYTES).expect("a segment fits into memory");
+    let part = |start: u64| RangePart {
+        range: start..range.end.min(start + RANGE_PART_BYTES),
         chunks: Vec::new(),
     };
     range.clone().step_by(step).map(part).collect()
 }
 
 /// What was compared before and is there as it was.
-fn try_read(file: &TableFile, segment: &Segment) -> Option<Bytes> {
+fn try_read(file: &TableFile, segment: &RangePart) -> Option<Bytes> {
     let writes = file.object.disk_writes();
-    if !segment.chunks.iter().all(|&position| file.checked.has(position, writes)) {
+    if !segment.chunks.iter().all(|&position| file.verified.has(position, writes)) {
         return None;
     }
     let bytes = file.object.try_read(segment.range.clone())?;
@@ -249,7 +249,7 @@ impl Shared {
     async fn read_segment(
         self: &Arc<Self>,
         file: &Arc<TableFile>,
-        segment: Segment,
+        segment: RangePart,
         timeout: Duration,
         sender: &mpsc::Sender<Result<Bytes, Error>>,
     ) -> Result<(), Error> {
@@ -257,8 +257,8 @@ impl Shared {
         let mut covered = Vec::with_capacity(segment.chunks.len());
         let mut far = Vec::new();
         for &position in &segment.chunks {
-            let place = Place { file: file.clone(), position };
-            let item = Item::new(0, place);
+            let place = ChunkCopy { file: file.clone(), position };
+            let item = PlannedRead::new(0, place);
             covered.push(range(item.location.span));
             let address = file.index.address(position);
             match self.try_read(file, position, &address, want(&item)) {
@@ -328,21 +328,21 @@ impl Shared {
     /// Reads of chunks, near ones together.
     fn window(
         self: &Arc<Self>,
-        items: Vec<Item>,
+        items: Vec<PlannedRead>,
         deadline: Instant,
-    ) -> Window<(Item, Result<Answer, Error>)> {
+    ) -> Window<(PlannedRead, Result<Decoded, Error>)> {
         let shared = self.clone();
-        let finish = Arc::new(move |item: Item, started| {
+        let finish = Arc::new(move |item: PlannedRead, started| {
             let (shared, writes) = (shared.clone(), item.place.file.object.disk_writes());
             async move {
-                let Place { file, position } = &item.place;
+                let ChunkCopy { file, position } = &item.place;
                 let address = file.index.address(*position);
-                let job = Job { address, want: want(&item), local_only: false, deadline };
+                let job = ReadRequest { address, want: want(&item), local_only: false, deadline };
                 let read = shared.read_copy_unless_corrupt(&item.place, Some(started), job).await;
                 let is_on_disk = || file.object.is_local(range(item.location.span));
                 let is_of_disk = matches!(read, Ok((_, Origin::Disk)));
                 if is_of_disk && is_on_disk() && file.object.disk_writes() == writes {
-                    file.checked.set(*position, writes);
+                    file.verified.set(*position, writes);
                 }
                 let answer =
                     read.map(|(answer, _)| answer).map_err(|fault| shared.noted(file, fault));
@@ -356,8 +356,8 @@ impl Shared {
 }
 
 /// The bytes of the span as the file has them.
-fn want(item: &Item) -> Want {
-    Want::Chunk(match item.location.dictionary {
+fn want(item: &PlannedRead) -> Wanted {
+    Wanted::Chunk(match item.location.dictionary {
         Some(_) => Form::Stored,
         None => Form::Record,
     })
@@ -379,17 +379,17 @@ impl Assembly {
     }
 
     /// Nothing from where it begins is given before it has come.
-    fn expect(&mut self, item: &Item) {
+    fn expect(&mut self, item: &PlannedRead) {
         self.missing.insert((item.location.span.offset, item.place.position));
     }
 
     /// A chunk that may begin before the segment or end behind it.
-    fn put(&mut self, item: &Item, answer: &Answer) -> Result<(), Error> {
+    fn put(&mut self, item: &PlannedRead, answer: &Decoded) -> Result<(), Error> {
         self.missing.remove(&(item.location.span.offset, item.place.position));
         let span = range(item.location.span);
         let own = match answer {
-            Answer::Chunk(Chunk::Contents(own) | Chunk::Snappy(own) | Chunk::Zstd(own, _)) => own,
-            Answer::Length(_) => unreachable!("its bytes were asked for"),
+            Decoded::Chunk(Chunk::Contents(own) | Chunk::Snappy(own) | Chunk::Zstd(own, _)) => own,
+            Decoded::Length(_) => unreachable!("its bytes were asked for"),
         };
         if own.len() as u64 != span.end - span.start {
             let (name, length) = (item.place.file.name(), own.len());

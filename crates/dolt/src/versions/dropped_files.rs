@@ -20,8 +20,8 @@ use crate::{
     limits::{OLD_FILES_MAX, PINNED_BYTES_MAX},
     shared::Shared,
     versions::object_names::{Naming, OLD_GENERATION},
-    versions::table_file::{object_version::version_of, pinned_dictionaries::Pins},
-    versions::version::{Snapshot, View},
+    versions::table_file::{object_version::version_of, pinned_dictionaries::PinnedDictionaries},
+    versions::version::{Snapshot, Version},
 };
 
 /// Names one version of a table file.
@@ -34,7 +34,7 @@ pub(crate) struct FileKey {
 
 /// One that was asked for, and its object once that was found.
 #[derive(Debug, Default)]
-pub(crate) struct OldFile {
+pub(crate) struct DroppedFile {
     object: OnceCell<Arc<Object>>,
     is_gone: AtomicBool,
     closed: Option<Arc<Closed>>,
@@ -44,18 +44,18 @@ pub(crate) struct OldFile {
 #[derive(Debug)]
 struct Closed {
     object: Arc<Object>,
-    pins: Arc<Pins>,
+    pins: Arc<PinnedDictionaries>,
 }
 
 /// Those asked for lately, so that the store is asked about each of them once and not for every
 /// range of it.
 #[derive(Debug, Default)]
-pub(crate) struct OldFiles {
+pub(crate) struct DroppedFiles {
     /// Those used last come last.
     known: Mutex<Known>,
 }
 
-type Known = VecDeque<(FileKey, Arc<OldFile>)>;
+type Known = VecDeque<(FileKey, Arc<DroppedFile>)>;
 
 /// Why there is no object.
 enum Unfound {
@@ -63,7 +63,7 @@ enum Unfound {
     Error(Error),
 }
 
-impl OldFile {
+impl DroppedFile {
     /// The object was replaced or removed: whoever comes next looks for it again.
     pub fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
@@ -84,9 +84,9 @@ impl OldFile {
     }
 }
 
-impl OldFiles {
+impl DroppedFiles {
     /// What is known of a file; whoever asks for the same one at the same time gets the same.
-    fn get(&self, key: FileKey) -> Arc<OldFile> {
+    fn get(&self, key: FileKey) -> Arc<DroppedFile> {
         let mut known = self.lock();
         let file = match take(&mut known, key) {
             Some(file) if file.is_gone.load(Relaxed) => Arc::new(file.anew()),
@@ -98,13 +98,13 @@ impl OldFiles {
     }
 
     /// Nothing is known of it, so it takes no place.
-    fn forget(&self, file: &Arc<OldFile>) {
+    fn forget(&self, file: &Arc<DroppedFile>) {
         self.lock().retain(|(_, other)| !Arc::ptr_eq(other, file));
     }
 
     /// Remembers those files that are open in one version and not in the next, if dictionaries of
     /// them were told of: somebody may be about to ask for one.
-    pub fn remember_closed(&self, before: &View, after: &View) {
+    pub fn remember_closed(&self, before: &Version, after: &Version) {
         let open: HashSet<u64> = after.files().map(|file| file.serial).collect();
         for file in before.files().filter(|file| !open.contains(&file.serial)) {
             if file.pins.memory_bytes() == 0 {
@@ -112,10 +112,10 @@ impl OldFiles {
             }
             let closed = Arc::new(Closed { object: file.object.clone(), pins: file.pins.clone() });
             let object = (!file.is_gone()).then(|| file.object.clone());
-            let old = OldFile {
+            let old = DroppedFile {
                 object: OnceCell::new_with(object),
                 closed: Some(closed),
-                ..OldFile::default()
+                ..DroppedFile::default()
             };
             let key = FileKey { id: file.id, kind: file.kind, version: file.version() };
             let mut known = self.lock();
@@ -129,13 +129,13 @@ impl OldFiles {
     }
 }
 
-fn take(known: &mut Known, key: FileKey) -> Option<Arc<OldFile>> {
+fn take(known: &mut Known, key: FileKey) -> Option<Arc<DroppedFile>> {
     let place = known.iter().position(|(other, _)| *other == key)?;
     known.remove(place).map(|(_, file)| file)
 }
 
 /// As the one used last; the first ones have to go if there is no room.
-fn put(known: &mut Known, key: FileKey, file: Arc<OldFile>) {
+fn put(known: &mut Known, key: FileKey, file: Arc<DroppedFile>) {
     known.push_back((key, file));
     let pinned = |known: &Known| known.iter().map(|(_, file)| file.pinned_bytes()).sum::<u64>();
     while OLD_FILES_MAX < known.len() || PINNED_BYTES_MAX < pinned(known) {
@@ -150,7 +150,7 @@ impl Shared {
         &self,
         snapshot: &Snapshot,
         key: FileKey,
-    ) -> Result<Option<(Arc<OldFile>, Arc<Object>)>, Error> {
+    ) -> Result<Option<(Arc<DroppedFile>, Arc<Object>)>, Error> {
         let file = self.old_files.get(key);
         match file.object.get_or_try_init(|| self.find_old_file(snapshot, key)).await {
             Ok(object) => Ok(Some((file.clone(), object.clone()))),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn those_used_last_are_remembered() {
-        let files = OldFiles::default();
+        let files = DroppedFiles::default();
         let first = files.get(key(0));
         let second = files.get(key(1));
         for number in (2..).take(OLD_FILES_MAX - 2) {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_or_forgotten_is_looked_for_again() {
-        let files = OldFiles::default();
+        let files = DroppedFiles::default();
         let file = files.get(key(0));
         file.set_gone();
         let again = files.get(key(0));

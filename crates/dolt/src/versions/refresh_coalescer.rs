@@ -15,7 +15,7 @@ use crate::Error;
 ///   ...| look 7 begins ........ ends | look 8 begins ... ends -> both are answered
 /// ```
 #[derive(Debug)]
-pub(crate) struct Checks {
+pub(crate) struct RefreshCoalescer {
     begun: AtomicU64,
     ended: watch::Sender<Ended>,
     wake: Notify,
@@ -27,7 +27,7 @@ struct Ended {
     outcome: Result<(), Error>,
 }
 
-impl Checks {
+impl RefreshCoalescer {
     pub fn new() -> Self {
         let ended = watch::Sender::new(Ended { number: 0, outcome: Ok(()) });
         Self { begun: AtomicU64::new(0), ended, wake: Notify::new() }
@@ -69,7 +69,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_before_a_look_begins_shares_it() {
-        let checks = Checks::new();
+        let checks = RefreshCoalescer::new();
         let mut asked: Vec<_> = (0..3).map(|_| Box::pin(checks.check())).collect();
         assert!(asked.iter_mut().all(|check| check.as_mut().now_or_never().is_none()));
         checks.wanted().await;
@@ -81,7 +81,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_after_a_look_began_waits_for_the_next() {
-        let checks = Checks::new();
+        let checks = RefreshCoalescer::new();
         let first = checks.begin();
         let mut late = Box::pin(checks.check());
         assert!(late.as_mut().now_or_never().is_none());
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_later_look_does_as_well() {
-        let checks = Checks::new();
+        let checks = RefreshCoalescer::new();
         let mut asked = Box::pin(checks.check());
         assert!(asked.as_mut().now_or_never().is_none());
         let numbers = [checks.begin(), checks.begin()];

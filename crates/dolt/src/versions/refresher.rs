@@ -6,12 +6,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
     Error,
-    limits::CHECK_TIMEOUT,
+    limits::REFRESH_TIMEOUT,
     shared::Shared,
-    state::State,
+    state::StoreStatus,
     task::blocking,
     versions::opener::Opener,
-    versions::version::{Snapshot, View},
+    versions::version::{Snapshot, Version},
 };
 
 /// The task of one store.
@@ -47,10 +47,10 @@ impl Refresher {
 
     /// One look at the manifest; what is new is served when this returns.
     async fn look(&mut self) -> Result<(), Error> {
-        let current = self.shared.view.load_full();
-        let look = timeout(CHECK_TIMEOUT, self.opener.look(current.as_deref())).await;
+        let current = self.shared.version.load_full();
+        let look = timeout(REFRESH_TIMEOUT, self.opener.look(current.as_deref())).await;
         let too_late =
-            |_| Err(Error::Unreachable(format!("not read within {} s", CHECK_TIMEOUT.as_secs())));
+            |_| Err(Error::Unreachable(format!("not read within {} s", REFRESH_TIMEOUT.as_secs())));
         if let Some(snapshot) = look.unwrap_or_else(too_late)? {
             self.switch(snapshot, current).await?;
         }
@@ -60,47 +60,49 @@ impl Refresher {
     async fn switch(
         &mut self,
         snapshot: Snapshot,
-        current: Option<Arc<View>>,
+        current: Option<Arc<Version>>,
     ) -> Result<(), Error> {
         let (now, grace_period) = (Instant::now(), self.shared.grace_period);
         let previous = current.clone();
-        let view =
-            blocking(move || Arc::new(View::new(snapshot, previous.as_deref(), now, grace_period)))
-                .await?;
+        let version = blocking(move || {
+            Arc::new(Version::new(snapshot, previous.as_deref(), now, grace_period))
+        })
+        .await?;
         self.shared.counters.count_version();
-        log_version(&self.shared, &view, current.as_deref());
-        self.show(&view, current.as_deref());
+        log_version(&self.shared, &version, current.as_deref());
+        self.show(&version, current.as_deref());
         // Nobody waits for what only the next start needs.
-        drop(tokio::spawn(self.opener.tidy(view)));
+        drop(tokio::spawn(self.opener.tidy(version)));
         Ok(())
     }
 
     /// Lets go files that were dropped from the manifest a while ago.
     async fn expire(&self) -> Result<(), Error> {
         let now = Instant::now();
-        let current = self.shared.view.load_full().filter(|view| view.has_expired(now));
+        let current = self.shared.version.load_full().filter(|version| version.has_expired(now));
         if let Some(current) = current {
             let previous = current.clone();
-            let view = blocking(move || Arc::new(current.without_expired(now))).await?;
-            self.show(&view, Some(&previous));
+            let version = blocking(move || Arc::new(current.without_expired(now))).await?;
+            self.show(&version, Some(&previous));
         }
         Ok(())
     }
 
     /// Requests see this one from now on. What was promised of files that it does not have is
     /// remembered first.
-    fn show(&self, view: &Arc<View>, previous: Option<&View>) {
+    fn show(&self, version: &Arc<Version>, previous: Option<&Version>) {
         if let Some(previous) = previous {
-            self.shared.old_files.remember_closed(previous, view);
+            self.shared.old_files.remember_closed(previous, version);
         }
-        self.shared.view.store(Some(view.clone()));
+        self.shared.version.store(Some(version.clone()));
     }
 
     /// Until it is time to look again.
     async fn rest(&self) {
         let next_look = Instant::now() + self.shared.poll;
         loop {
-            let expiry = self.shared.view.load().as_ref().and_then(|view| view.next_expiry());
+            let expiry =
+                self.shared.version.load().as_ref().and_then(|version| version.next_expiry());
             tokio::select! {
                 () = self.shared.checks.wanted() => return,
                 () = sleep_until(next_look) => return,
@@ -117,15 +119,15 @@ impl Refresher {
 
 /// Tells who waits for the state, and the log when it changes.
 fn note(shared: &Shared, outcome: &Result<(), Error>) {
-    let is_served = shared.view.load().is_some();
+    let is_served = shared.version.load().is_some();
     let name = &shared.name;
     let next = match outcome {
-        Ok(()) => State::Open,
-        Err(error) => State::Failed(error.clone()),
+        Ok(()) => StoreStatus::Open,
+        Err(error) => StoreStatus::Failed(error.clone()),
     };
     let before = shared.state.send_replace(next);
     match (before, outcome) {
-        (State::Failed(before), Err(now)) if is_alike(&before, now) => {}
+        (StoreStatus::Failed(before), Err(now)) if is_alike(&before, now) => {}
         (_, Err(error)) if is_served => {
             log::warn!(
                 "table {name}: the last version is served on, a newer one cannot be seen: {error}"
@@ -135,10 +137,10 @@ fn note(shared: &Shared, outcome: &Result<(), Error>) {
             let seconds = shared.poll.as_secs_f64();
             log::warn!("table {name}: cannot be opened, tried again every {seconds} s: {error}");
         }
-        (State::Failed(_), Ok(())) => {
+        (StoreStatus::Failed(_), Ok(())) => {
             log::info!("table {name}: {} can be read again", shared.remote.url())
         }
-        (State::Opening | State::Open, Ok(())) => {}
+        (StoreStatus::Opening | StoreStatus::Open, Ok(())) => {}
     }
 }
 
@@ -147,8 +149,8 @@ fn is_alike(one: &Error, other: &Error) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
 }
 
-fn log_version(shared: &Shared, view: &View, previous: Option<&View>) {
-    let snapshot = &view.snapshot;
+fn log_version(shared: &Shared, version: &Version, previous: Option<&Version>) {
+    let snapshot = &version.snapshot;
     let (root, files, chunks) =
         (snapshot.manifest.root, snapshot.files.len(), snapshot.chunk_count());
     let what = match previous {

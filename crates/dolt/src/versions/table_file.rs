@@ -12,7 +12,10 @@ use std::sync::{
 use busload_chunks::{ChunkAddress, ChunkLocation, FileId, FileKind, Span, TableIndex};
 use busload_objects::Object;
 
-use self::{object_version::version_of, pinned_dictionaries::Pins, verified_chunks::Checked};
+use self::{
+    object_version::version_of, pinned_dictionaries::PinnedDictionaries,
+    verified_chunks::VerifiedChunks,
+};
 
 /// One table file of a snapshot, open.
 #[derive(Debug)]
@@ -27,11 +30,11 @@ pub struct TableFile {
     pub index: Arc<TableIndex>,
     /// Differs for every file that this process opens.
     pub(crate) serial: u64,
-    pub(crate) checked: Checked,
+    pub(crate) verified: VerifiedChunks,
     /// After a copy.
-    pub(crate) is_to_be_compared: AtomicBool,
+    pub(crate) is_verification_scheduled: AtomicBool,
     /// Dictionaries whose places were told.
-    pub(crate) pins: Arc<Pins>,
+    pub(crate) pins: Arc<PinnedDictionaries>,
     version: u64,
     is_gone: AtomicBool,
     was_corruption_logged: AtomicBool,
@@ -43,7 +46,7 @@ static SERIAL_NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl TableFile {
     pub(crate) fn new(id: FileId, kind: FileKind, object: Arc<Object>, index: TableIndex) -> Self {
-        let checked = Checked::new(index.chunk_count());
+        let verified = VerifiedChunks::new(index.chunk_count());
         let version = version_of(object.meta());
         Self {
             id,
@@ -51,8 +54,8 @@ impl TableFile {
             object,
             index: Arc::new(index),
             serial: SERIAL_NEXT.fetch_add(1, Relaxed),
-            checked,
-            is_to_be_compared: AtomicBool::new(false),
+            verified,
+            is_verification_scheduled: AtomicBool::new(false),
             pins: Arc::default(),
             version,
             is_gone: AtomicBool::new(false),
@@ -87,10 +90,10 @@ impl TableFile {
         !self.was_corruption_logged.swap(true, Relaxed)
     }
 
-    /// Memory for its index and what belongs to it.
+    /// MemoryCache for its index and what belongs to it.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.index.memory_bytes()
-            + self.checked.memory_bytes()
+            + self.verified.memory_bytes()
             + self.order_bytes()
             + self.pins.memory_bytes()
     }

@@ -44,14 +44,14 @@ impl Snapshot {
 
 /// Where a chunk is.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ChunkCopy {
     pub file: Arc<TableFile>,
     pub position: u32,
 }
 
 /// The current version, and files that were dropped lately: somebody may still hold an older root.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct Version {
     pub snapshot: Arc<Snapshot>,
     lookup: Lookup,
     dropped: Option<Arc<Dropped>>,
@@ -65,7 +65,7 @@ struct Dropped {
     lookup: Lookup,
 }
 
-impl View {
+impl Version {
     /// The first version, or one after another. What the other had and this has not stays readable
     /// for `grace_period`.
     pub fn new(
@@ -74,8 +74,10 @@ impl View {
         now: Instant,
         grace_period: Duration,
     ) -> Self {
-        let lookup = Lookup::new(&indexes(&snapshot.files), previous.map(|view| &view.lookup));
-        let dropped = previous.and_then(|view| view.dropped_after(&snapshot, now, grace_period));
+        let lookup =
+            Lookup::new(&indexes(&snapshot.files), previous.map(|version| &version.lookup));
+        let dropped =
+            previous.and_then(|version| version.dropped_after(&snapshot, now, grace_period));
         Self { snapshot: Arc::new(snapshot), lookup, dropped }
     }
 
@@ -88,8 +90,8 @@ impl View {
         })
     }
 
-    pub fn place(&self, address: &ChunkAddress) -> Option<Place> {
-        self.find(address).map(|(file, position)| Place { file: file.clone(), position })
+    pub fn place(&self, address: &ChunkAddress) -> Option<ChunkCopy> {
+        self.find(address).map(|(file, position)| ChunkCopy { file: file.clone(), position })
     }
 
     /// Every file that can be read: those of the version, then those dropped lately.
@@ -97,7 +99,7 @@ impl View {
         self.snapshot.files.iter().chain(self.dropped.iter().flat_map(|dropped| &dropped.files))
     }
 
-    /// Memory for indexes and lookups.
+    /// MemoryCache for indexes and lookups.
     pub fn memory_bytes(&self) -> u64 {
         let files: u64 = self.files().map(|file| file.memory_bytes()).sum();
         files

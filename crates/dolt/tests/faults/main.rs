@@ -13,7 +13,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkAddress, write::ClassicWriter};
-use busload_dolt::{Error, Request, State};
+use busload_dolt::{Error, Request, StoreStatus};
 use support::{
     Counters, FIXTURES, TIMEOUT, World, absent, contents, now, patiently, read_by_many, read_each,
     until,
@@ -112,7 +112,7 @@ async fn everything_mixed_by_seed() {
 async fn open(store: &busload_dolt::Store) {
     // The first attempt may fail; it is tried again at the pace of polls.
     let _ = store.opened().await;
-    until("the store is open", || store.state() == State::Open).await;
+    until("the store is open", || store.status() == StoreStatus::Open).await;
 }
 
 /// Reads with nothing in the way any more: all is right, perhaps not at once.
@@ -193,7 +193,11 @@ async fn a_store_away_at_the_start_is_an_error_and_opens_later() {
         let error = store.get(address, patiently()).await.unwrap_err();
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     }
-    assert!(matches!(store.state(), State::Failed(Error::Unreachable(_))), "{:?}", store.state());
+    assert!(
+        matches!(store.status(), StoreStatus::Failed(Error::Unreachable(_))),
+        "{:?}",
+        store.status()
+    );
     world.proxy.come_back();
     open(&store).await;
     let counters = read_by_many(&store, &Arc::new(addresses), 2, 5).await;

@@ -11,7 +11,7 @@ use std::{
 
 use busload_bucket::{Fault, Rule};
 use busload_chunks::ChunkAddress;
-use busload_dolt::{Error, State};
+use busload_dolt::{Error, StoreStatus};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -67,7 +67,7 @@ async fn versions_switched_under_load_leave_old_and_new_chunks_readable() {
             files.drain(..2);
         }
         world.put_manifest(added[0], &files);
-        until(&format!("version {version} is served: {:?}", store.state()), || {
+        until(&format!("version {version} is served: {:?}", store.status()), || {
             store.snapshot().is_some_and(|snapshot| snapshot.manifest.root == added[0])
         })
         .await;
@@ -99,8 +99,10 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     let bytes = fs::read(world.path(&name)).unwrap();
     world.bucket.delete(&format!("db/{name}")).unwrap();
     world.put_manifest(new[0], &[first, second]);
-    until("it says why there is no newer version", || matches!(store.state(), State::Failed(_)))
-        .await;
+    until("it says why there is no newer version", || {
+        matches!(store.status(), StoreStatus::Failed(_))
+    })
+    .await;
     assert_eq!(store.snapshot().unwrap().manifest.root, old[0]);
     let counters = read_by_many(&store, &Arc::new(old), 2, 3).await;
     let is_nil_uncertain =
@@ -115,7 +117,7 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     assert!(is_nil_uncertain(&error), "it exists, in a version that cannot be opened: {error:?}");
 
     world.put(&name, &bytes);
-    until("the new version is served", || store.state() == State::Open).await;
+    until("the new version is served", || store.status() == StoreStatus::Open).await;
     let counters = read_each(&store, &new).await;
     assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     store.close().await;
@@ -195,13 +197,14 @@ async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
         world.put("manifest", bad);
         let shown = String::from_utf8_lossy(bad);
         until(&format!("it says what is wrong with {shown}"), || {
-            matches!(store.state(), State::Failed(_))
+            matches!(store.status(), StoreStatus::Failed(_))
         })
         .await;
         let counters = read_each(&store, &addresses).await;
         assert!(counters.errors.is_empty(), "{:?}", counters.errors);
         world.put("manifest", &good);
-        until(&format!("it is well again after {shown}"), || store.state() == State::Open).await;
+        until(&format!("it is well again after {shown}"), || store.status() == StoreStatus::Open)
+            .await;
     }
     store.close().await;
 }

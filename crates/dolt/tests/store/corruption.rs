@@ -140,7 +140,7 @@ async fn an_index_that_makes_no_sense_is_corruption_until_it_is_put_right() {
     let length = fs::read(&path).unwrap().len();
     flip(&path, length - 1);
     let store = twice.harness.start();
-    let Err(Error::Corrupt(text)) = store.opened().await else { panic!("{:?}", store.state()) };
+    let Err(Error::Corrupt(text)) = store.opened().await else { panic!("{:?}", store.status()) };
     assert!(text.contains(&twice.files[0].id.to_string()), "{text}");
     assert!(matches!(get(&store, twice.addresses[0]).await, Err(Error::Corrupt(_))));
     flip(&path, length - 1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
-use busload_dolt::{Attempt, Error, Form, Settings, State, Store};
+use busload_dolt::{Attempt, Error, Form, Settings, Store, StoreStatus};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -164,14 +164,14 @@ async fn table_files_without_a_manifest_are_no_empty_store() {
         let settings = if far { harness.settings() } else { harness.harness.settings() };
         let store = Store::start(settings).unwrap();
         let Err(Error::Unreachable(text)) = store.opened().await else {
-            panic!("{:?}", store.state())
+            panic!("{:?}", store.status())
         };
         assert!(text.contains("no manifest") && text.contains(&file.id.to_string()), "{text}");
         assert!(matches!(get(&store, known[0]).await, Err(Error::Unreachable(_))));
         harness.harness.write_manifest(known[0], &[file]);
         std::fs::copy(harness.harness.store().join("manifest"), harness.object("manifest"))
             .unwrap();
-        until(&store, |state| *state == State::Open).await;
+        until(&store, |state| *state == StoreStatus::Open).await;
         assert_eq!(contents_of(&store, known[0]).await, chunks[0]);
         store.close().await;
     }
@@ -240,9 +240,9 @@ async fn an_old_generation_that_is_denied_while_it_can_be_listed_is_an_error() {
     let far = Far::new(Harness::of_fixture("real-generational"));
     far.rules(vec![Rule::always(Fault::Status(403)).to("oldgen/manifest")]);
     let store = Store::start(far.settings()).unwrap();
-    assert!(matches!(store.opened().await, Err(Error::Unreachable(_))), "{:?}", store.state());
+    assert!(matches!(store.opened().await, Err(Error::Unreachable(_))), "{:?}", store.status());
     far.rules(Vec::new());
-    until(&store, |state| *state == State::Open).await;
+    until(&store, |state| *state == StoreStatus::Open).await;
     assert!(store.snapshot().unwrap().old_generation.is_some());
     store.close().await;
 }
@@ -272,7 +272,7 @@ async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
     let another_root = busload_dolt::ChunkAddress([3; 20]);
     harness.write_manifest(another_root, &outer);
     let Err(Error::Unreachable(text)) = store.refresh().await else {
-        panic!("{:?}", store.state())
+        panic!("{:?}", store.status())
     };
     assert!(text.contains("oldgen/manifest"), "{text}");
     assert_eq!(store.stats().files, files, "the last version is served on");

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs};
 
 use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkLocation, Dictionary, Span, Stored, check};
-use busload_dolt::{ChunkAddress, Error, Located, Location, Settings, State, Store};
+use busload_dolt::{ChunkAddress, Error, Located, Location, Settings, Store, StoreStatus};
 use busload_objects::{StreamOptions, Use};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -261,7 +261,7 @@ async fn a_store_that_is_refused_says_why_and_what_to_do_to_who_asks_for_places(
         text.contains(&harness.url()) && text.contains("journal") && text.contains("dolt push"),
         "{text}"
     );
-    assert_eq!(store.state(), State::Failed(error.clone()));
+    assert_eq!(store.status(), StoreStatus::Failed(error.clone()));
     assert_eq!(store.opened().await, Err(error));
     store.close().await;
     let harness = Harness::new();

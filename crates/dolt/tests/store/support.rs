@@ -11,7 +11,9 @@ use busload_chunks::{
     FileSpec,
     write::{ClassicWriter, manifest},
 };
-use busload_dolt::{Chunk, ChunkAddress, Error, Form, ManyReads, Request, Settings, State, Store};
+use busload_dolt::{
+    Chunk, ChunkAddress, Error, Form, ManyReads, Request, Settings, Store, StoreStatus,
+};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -172,10 +174,10 @@ pub async fn collect(mut reads: ManyReads, count: usize) -> Vec<Result<Option<Ch
 }
 
 /// Waits for a state.
-pub async fn until(store: &Store, wanted: impl Fn(&State) -> bool) {
+pub async fn until(store: &Store, wanted: impl Fn(&StoreStatus) -> bool) {
     let end = Instant::now() + LONG;
-    while !wanted(&store.state()) {
-        assert!(Instant::now() < end, "{:?}", store.state());
+    while !wanted(&store.status()) {
+        assert!(Instant::now() < end, "{:?}", store.status());
         // Its outcome shows in the state.
         let _ = store.refresh().await;
     }

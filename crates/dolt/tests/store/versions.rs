@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use busload_bucket::{Bucket, FaultProxy, Faults, url};
-use busload_dolt::{Attempt, ChunkAddress, Error, Form, Settings, State};
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Settings, StoreStatus};
 
 use crate::support::{
     Harness, addresses, contents, contents_of, copy, get, local, open, request, until, write_file,
@@ -44,14 +44,18 @@ async fn a_store_whose_manifest_vanishes_is_served_on_but_says_nothing_of_what_i
     assert_eq!(get(&store, unknown).await, Ok(None));
     fs::rename(harness.store(), harness.path().join("elsewhere")).unwrap();
     store.refresh().await.unwrap_err();
-    assert!(matches!(store.state(), State::Failed(Error::Unreachable(_))), "{:?}", store.state());
+    assert!(
+        matches!(store.status(), StoreStatus::Failed(Error::Unreachable(_))),
+        "{:?}",
+        store.status()
+    );
     assert!(matches!(get(&store, unknown).await, Err(Error::Unreachable(_))));
     let has = store.has_many(&[known[1], unknown], request(Form::Contents)).await;
     assert!(matches!(has, Err(Error::Unreachable(_))), "{has:?}");
     assert_eq!(store.has_many(&known, request(Form::Contents)).await, Ok(vec![true; 5]));
     fs::rename(harness.path().join("elsewhere"), harness.store()).unwrap();
     assert_eq!(get(&store, unknown).await, Ok(None));
-    assert_eq!(store.state(), State::Open);
+    assert_eq!(store.status(), StoreStatus::Open);
     assert_eq!(contents_of(&store, known[2]).await, first[2]);
     store.close().await;
 }
@@ -70,7 +74,7 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     fs::remove_file(&path).unwrap();
     harness.write_manifest(new[0], &[first_file, second_file]);
     let Err(Error::Unreachable(text)) = store.refresh().await else {
-        panic!("{:?}", store.state())
+        panic!("{:?}", store.status())
     };
     assert!(text.contains(&second_file.id.to_string()), "{text}");
     assert_eq!(store.stats().root, Some(old[0]), "the old version goes on");
@@ -202,7 +206,7 @@ async fn a_bucket_that_cannot_be_reached_is_an_error_and_never_an_absent_chunk()
     assert_eq!(store.try_has(&known[7]), Attempt::Ready(Ok(true)));
     assert_eq!(store.try_has(&unknown), Attempt::Wait);
     proxy.come_back();
-    until(&store, |state| *state == State::Open).await;
+    until(&store, |state| *state == StoreStatus::Open).await;
     assert_eq!(get(&store, unknown).await, Ok(None));
     store.close().await;
 }

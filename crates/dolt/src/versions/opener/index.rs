@@ -12,13 +12,13 @@ use crate::{
     fault::Fault,
     limits::{
         ARCHIVE_GUESS_BYTES_MIN, ARCHIVE_GUESS_BYTES_MORE, ARCHIVE_GUESS_BYTES_PER_CHUNK,
-        COMPARED_BYTES_MAX, OPENING_ATTEMPTS_MAX,
+        OPENING_ATTEMPTS_MAX, TAIL_REREAD_BYTES_MAX,
     },
     versions::opener::Opener,
 };
 
 /// The name under which the end of a version of an object is kept.
-pub(crate) fn kept_name(meta: &ObjectMeta) -> String {
+pub(crate) fn index_sidecar_name(meta: &ObjectMeta) -> String {
     let version = format!("{}\n{}\n{}", meta.name, meta.size, meta.etag);
     format!("index-{}", ChunkAddress::of(version.as_bytes()))
 }
@@ -54,7 +54,7 @@ impl Opener {
         let tail = self.read_tail_believed(&target, &mut permit).await?;
         let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
-            cache.keep(&kept_name(&target.meta), &tail);
+            cache.keep(&index_sidecar_name(&target.meta), &tail);
             Ok(index)
         };
         self.cache.run_blocking(keep).await.ok_or(Error::Closed)?
@@ -93,7 +93,7 @@ impl Opener {
     /// Whether a second read gives the same bytes: in pieces, so that there are never two copies of
     /// a large index.
     async fn is_read_again(&self, target: &Target, tail: &Bytes) -> Result<bool, Fault> {
-        let piece_bytes = usize::try_from(COMPARED_BYTES_MAX).expect("it fits into memory");
+        let piece_bytes = usize::try_from(TAIL_REREAD_BYTES_MAX).expect("it fits into memory");
         let tail_bytes = u64::try_from(tail.len()).expect("lengths have at most 64 bits");
         let mut start = target.meta.size - tail_bytes;
         for piece in tail.chunks(piece_bytes) {
@@ -163,7 +163,7 @@ impl Target {
 
     /// What was kept and makes no sense is as good as not kept.
     fn parse_kept(&self, cache: &Cache) -> Option<TableIndex> {
-        self.parse(cache.kept(&kept_name(&self.meta))?).ok()
+        self.parse(cache.kept(&index_sidecar_name(&self.meta))?).ok()
     }
 
     /// The last bytes, if there are so many.

@@ -14,25 +14,25 @@ use crate::{
 
 /// A manifest and its ETag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct FetchedManifest {
     etag: String,
     pub manifest: Manifest,
 }
 
 /// The manifests of one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Manifests {
     pub naming: Naming,
     /// None: the store has no manifest, so it is empty.
-    pub outer: Option<Version>,
+    pub outer: Option<FetchedManifest>,
     /// Of the old generation, if there is one.
-    pub old: Option<Version>,
+    pub old: Option<FetchedManifest>,
 }
 
-impl Seen {
+impl Manifests {
     /// Names the version, in one line.
     pub fn key(&self) -> String {
-        let etag = |version: &Option<Version>| {
+        let etag = |version: &Option<FetchedManifest>| {
             version.as_ref().map_or("-", |version| version.etag.as_str()).to_owned()
         };
         format!("{} {}", etag(&self.outer), etag(&self.old)).replace(['\n', '\r'], " ")
@@ -40,29 +40,31 @@ impl Seen {
 }
 
 /// A manifest against what was known of it.
-enum Read {
+enum ManifestRead {
     Same,
     Missing,
-    Other(Version),
+    Other(FetchedManifest),
 }
 
 impl Opener {
-    pub(super) async fn read_manifests(&self) -> Result<Seen, Error> {
+    pub(super) async fn read_manifests(&self) -> Result<Manifests, Error> {
         match &self.known {
-            Some(known @ Seen { outer: Some(outer), .. }) => self.read_known(known, outer).await,
+            Some(known @ Manifests { outer: Some(outer), .. }) => {
+                self.read_known(known, outer).await
+            }
             _ => self.read_first().await,
         }
     }
 
     /// Finds out what the store looks like. That there is no manifest is believed only of what else
     /// looks empty, too: a wrong answer would make every chunk absent.
-    async fn read_first(&self) -> Result<Seen, Error> {
+    async fn read_first(&self) -> Result<Manifests, Error> {
         let mut sign = String::new();
         for _ in 0..OPENING_ATTEMPTS_MAX {
-            if let Some(seen) = self.read_any().await? {
-                return Ok(seen);
+            if let Some(manifests) = self.read_any().await? {
+                return Ok(manifests);
             }
-            let empty = Seen { naming: Naming::Plain, outer: None, old: None };
+            let empty = Manifests { naming: Naming::Plain, outer: None, old: None };
             // Once that has been believed, files come before the first manifest: whoever writes
             // goes that way.
             if self.known.is_some() {
@@ -80,14 +82,14 @@ impl Opener {
         )))
     }
 
-    async fn read_any(&self) -> Result<Option<Seen>, Error> {
+    async fn read_any(&self) -> Result<Option<Manifests>, Error> {
         for naming in [Naming::Plain, Naming::BlobStore] {
-            if let Read::Other(outer) = self.read_manifest(naming.manifest(), None).await? {
+            if let ManifestRead::Other(outer) = self.read_manifest(naming.manifest(), None).await? {
                 let old = match naming {
                     Naming::Plain => self.read_old(None).await?,
                     Naming::BlobStore => None,
                 };
-                return Ok(Some(Seen { naming, outer: Some(outer), old }));
+                return Ok(Some(Manifests { naming, outer: Some(outer), old }));
             }
         }
         Ok(None)
@@ -97,7 +99,7 @@ impl Opener {
     async fn sign_of_a_manifest(&self) -> Result<Option<String>, Error> {
         let objects = self.list_in_time("").await.map_err(|error| {
             Error::Unreachable(format!(
-                "{}: there is no manifest, and whether there are table files cannot be seen: {error}",
+                "{}: there is no manifest, and whether there are table files cannot be manifests: {error}",
                 self.remote.url()
             ))
         })?;
@@ -108,30 +110,37 @@ impl Opener {
         Ok(names.find(|name| is_sign_of_a_store(name)))
     }
 
-    async fn read_known(&self, known: &Seen, outer: &Version) -> Result<Seen, Error> {
+    async fn read_known(
+        &self,
+        known: &Manifests,
+        outer: &FetchedManifest,
+    ) -> Result<Manifests, Error> {
         let name = known.naming.manifest();
-        let mut seen = known.clone();
+        let mut manifests = known.clone();
         match self.read_manifest(name, Some(outer)).await? {
             // Nobody removes a manifest in the course of things, and "empty" would make every chunk
             // absent.
-            Read::Missing => {
+            ManifestRead::Missing => {
                 return Err(Error::Unreachable(format!("{}: {name} is gone", self.remote.url())));
             }
-            Read::Same if seen.old.is_none() => {}
-            Read::Same => seen.old = self.read_old(seen.old.as_ref()).await?,
-            Read::Other(version) => {
-                seen.outer = Some(version);
+            ManifestRead::Same if manifests.old.is_none() => {}
+            ManifestRead::Same => manifests.old = self.read_old(manifests.old.as_ref()).await?,
+            ManifestRead::Other(version) => {
+                manifests.outer = Some(version);
                 if known.naming == Naming::Plain {
-                    seen.old = self.read_old(seen.old.as_ref()).await?;
+                    manifests.old = self.read_old(manifests.old.as_ref()).await?;
                 }
             }
         }
-        Ok(seen)
+        Ok(manifests)
     }
 
     /// That of the old generation, which is read after the outer one: chunks move from the latter
     /// to the former.
-    async fn read_old(&self, known: Option<&Version>) -> Result<Option<Version>, Error> {
+    async fn read_old(
+        &self,
+        known: Option<&FetchedManifest>,
+    ) -> Result<Option<FetchedManifest>, Error> {
         let unless = known.map(|version| version.etag.as_str());
         let fetched = match self.fetch_believed(OLD_GENERATION_MANIFEST, unless).await {
             Err(error @ ObjectsError::Denied(_)) if known.is_none() => {
@@ -141,11 +150,11 @@ impl Opener {
         };
         let read = self.parse_manifest(OLD_GENERATION_MANIFEST, fetched)?;
         match read {
-            Read::Same => Ok(known.cloned()),
-            Read::Other(version) => Ok(Some(version)),
-            Read::Missing if known.is_none() => Ok(None),
+            ManifestRead::Same => Ok(known.cloned()),
+            ManifestRead::Other(version) => Ok(Some(version)),
+            ManifestRead::Missing if known.is_none() => Ok(None),
             // Like the outer one: nobody removes it in the course of things.
-            Read::Missing => Err(Error::Unreachable(format!(
+            ManifestRead::Missing => Err(Error::Unreachable(format!(
                 "{}: {OLD_GENERATION_MANIFEST} is gone",
                 self.remote.url()
             ))),
@@ -168,20 +177,24 @@ impl Opener {
         if is_missing { Ok(Fetched::Missing) } else { Err(error.into()) }
     }
 
-    async fn read_manifest(&self, name: &str, known: Option<&Version>) -> Result<Read, Error> {
+    async fn read_manifest(
+        &self,
+        name: &str,
+        known: Option<&FetchedManifest>,
+    ) -> Result<ManifestRead, Error> {
         let fetched = self.fetch_believed(name, known.map(|version| version.etag.as_str())).await?;
         self.parse_manifest(name, fetched)
     }
 
-    fn parse_manifest(&self, name: &str, fetched: Fetched) -> Result<Read, Error> {
+    fn parse_manifest(&self, name: &str, fetched: Fetched) -> Result<ManifestRead, Error> {
         match fetched {
-            Fetched::NotModified => Ok(Read::Same),
-            Fetched::Missing => Ok(Read::Missing),
+            Fetched::NotModified => Ok(ManifestRead::Same),
+            Fetched::Missing => Ok(ManifestRead::Missing),
             Fetched::Object { bytes, etag } => {
                 let what = format!("{}: {name}", self.remote.url());
                 let manifest =
                     Manifest::parse(&bytes).map_err(|error| Error::of_format(&what, error))?;
-                Ok(Read::Other(Version { etag, manifest }))
+                Ok(ManifestRead::Other(FetchedManifest { etag, manifest }))
             }
         }
     }

@@ -8,12 +8,12 @@ const UNIT_BYTES: u64 = 1 << 10;
 /// Bytes that may be on their way at once. Whoever comes first has them first, however few are
 /// wanted by who comes later.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryBudget {
     units: Semaphore,
     units_max: u32,
 }
 
-impl Room {
+impl MemoryBudget {
     pub fn new(bytes_max: u64) -> Self {
         let units_max = u32::try_from(bytes_max / UNIT_BYTES).expect("limits say so");
         let units =
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn what_fits_is_under_way_together_and_what_is_too_large_alone() {
-        let room = Room::new(10 << 10);
+        let room = MemoryBudget::new(10 << 10);
         let take = |bytes| room.take(bytes).now_or_never();
         let small = take(4 << 10).unwrap();
         let other = take((5 << 10) + 1).unwrap();

@@ -17,13 +17,13 @@ use crate::{
     limits::{HEADS_MAX, LISTING_TIMEOUT, OPENING_ATTEMPTS_MAX, OPENING_FILES_MAX},
     versions::object_names::{Naming, OLD_GENERATION},
     versions::opener::listing::Listing,
-    versions::opener::{Opener, index::kept_name, manifests::Seen},
+    versions::opener::{Opener, index::index_sidecar_name, manifests::Manifests},
     versions::table_file::TableFile,
-    versions::version::View,
+    versions::version::Version,
 };
 
 /// Under which the listing is kept.
-const KEPT_LISTING: &str = "files";
+const LISTING_SIDECAR: &str = "files";
 
 /// A file that a version names.
 #[derive(Clone, Copy)]
@@ -46,13 +46,13 @@ impl Opener {
     /// Opens all files of a version, in the order of lookup.
     pub(super) async fn open_files(
         &self,
-        seen: &Seen,
-        current: Option<&View>,
+        manifests: &Manifests,
+        current: Option<&Version>,
     ) -> Result<Vec<Arc<TableFile>>, Error> {
         let open = open_files(current);
-        let wanted = wanted(seen);
+        let wanted = wanted(manifests);
         let new_count = wanted.iter().filter(|file| !open.contains_key(&file.key())).count();
-        let listing = self.listing(seen, current.is_none(), new_count).await?;
+        let listing = self.listing(manifests, current.is_none(), new_count).await?;
         let opening: Vec<BoxFuture<'_, _>> = wanted
             .into_iter()
             .map(|file| match open.get(&file.key()) {
@@ -67,20 +67,20 @@ impl Opener {
     /// a version brings many files. What is missing here is asked for by name.
     async fn listing(
         &self,
-        seen: &Seen,
+        manifests: &Manifests,
         is_first: bool,
         new_count: usize,
     ) -> Result<Listing, Error> {
-        let is_empty = seen.outer.is_none();
+        let is_empty = manifests.outer.is_none();
         if is_empty || (!is_first && new_count <= HEADS_MAX) {
             return Ok(Listing::default());
         }
-        if is_first && let Some(kept) = self.kept_listing(seen).await {
+        if is_first && let Some(kept) = self.kept_listing(manifests).await {
             return Ok(kept);
         }
-        match self.list_all(seen).await {
+        match self.list_all(manifests).await {
             Ok(listing) => {
-                self.refuse_journal(seen.naming, &listing)?;
+                self.refuse_journal(manifests.naming, &listing)?;
                 Ok(listing)
             }
             Err(error) => {
@@ -88,15 +88,15 @@ impl Opener {
                 log::info!(
                     "{url} cannot be listed, so {new_count} table files are asked for by name: {error}"
                 );
-                self.ask_for_journal(seen.naming).await?;
+                self.ask_for_journal(manifests.naming).await?;
                 Ok(Listing::default())
             }
         }
     }
 
-    async fn list_all(&self, seen: &Seen) -> Result<Listing, ObjectsError> {
+    async fn list_all(&self, manifests: &Manifests) -> Result<Listing, ObjectsError> {
         let mut objects = self.list_in_time("").await?;
-        if seen.old.is_some() {
+        if manifests.old.is_some() {
             objects.extend(self.list_in_time(OLD_GENERATION).await?);
         }
         Ok(objects.into_iter().collect())
@@ -137,10 +137,10 @@ impl Opener {
         ))
     }
 
-    async fn kept_listing(&self, seen: &Seen) -> Option<Listing> {
-        let key = seen.key();
+    async fn kept_listing(&self, manifests: &Manifests) -> Option<Listing> {
+        let key = manifests.key();
         let read = move |cache: &Cache| {
-            let kept = cache.kept(KEPT_LISTING)?;
+            let kept = cache.kept(LISTING_SIDECAR)?;
             Listing::from_text(std::str::from_utf8(&kept).ok()?, &key)
         };
         self.cache.run_blocking(read).await.flatten()
@@ -216,33 +216,33 @@ impl Wanted {
     }
 }
 
-fn wanted(seen: &Seen) -> Vec<Wanted> {
-    let outer = seen
+fn wanted(manifests: &Manifests) -> Vec<Wanted> {
+    let outer = manifests
         .outer
         .iter()
         .flat_map(|version| version.manifest.lookup_order())
         .map(|spec| ("", spec));
-    let old = seen.old.iter().flat_map(|version| version.manifest.lookup_order());
+    let old = manifests.old.iter().flat_map(|version| version.manifest.lookup_order());
     let old = old.map(|spec| (OLD_GENERATION, spec));
-    let wanted = |(folder, spec)| Wanted { naming: seen.naming, folder, spec };
+    let wanted = |(folder, spec)| Wanted { naming: manifests.naming, folder, spec };
     outer.chain(old).map(wanted).collect()
 }
 
 /// Also those dropped lately: a file may come back.
-fn open_files(current: Option<&View>) -> OpenFiles<'_> {
+fn open_files(current: Option<&Version>) -> OpenFiles<'_> {
     let files = current.iter().flat_map(|view| view.files()).filter(|file| !file.is_gone());
     let prefix = format!("{OLD_GENERATION}/");
     files.map(|file| ((!file.name().starts_with(&prefix), file.id), file)).collect()
 }
 
 /// Keeps what was found of the files of a version, and only their indexes.
-pub(super) fn keep(cache: &Cache, version: &str, view: &View) {
+pub(super) fn keep(cache: &Cache, version: &str, view: &Version) {
     let listing: Listing =
         view.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
     if let Some(text) = listing.to_text(version) {
-        cache.keep(KEPT_LISTING, text.as_bytes());
+        cache.keep(LISTING_SIDECAR, text.as_bytes());
     }
     let indexes: std::collections::HashSet<String> =
-        view.files().map(|file| kept_name(file.object.meta())).collect();
-    cache.keep_only(&|name| name == KEPT_LISTING || indexes.contains(name));
+        view.files().map(|file| index_sidecar_name(file.object.meta())).collect();
+    cache.keep_only(&|name| name == LISTING_SIDECAR || indexes.contains(name));
 }

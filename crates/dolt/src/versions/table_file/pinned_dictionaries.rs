@@ -19,7 +19,7 @@ const _: () =
 
 /// Bytes of some spans. What was put in stays.
 #[derive(Debug, Default)]
-pub(crate) struct Pins {
+pub(crate) struct PinnedDictionaries {
     pinned: Mutex<Pinned>,
 }
 
@@ -33,7 +33,7 @@ struct Pinned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl Pins {
+impl PinnedDictionaries {
     pub fn has(&self, span: Span) -> bool {
         self.lock().spans.contains_key(&span)
     }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_span_and_every_part_of_it_are_there_and_nothing_else() {
-        let pins = Pins::default();
+        let pins = PinnedDictionaries::default();
         pins.insert(span(100, 4), b"abcd").unwrap();
         pins.insert(span(104, 2), b"ef").unwrap();
         let get = |range| pins.get(&range).map(|bytes| bytes.to_vec());
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn spans_that_begin_at_the_same_place_do_not_hide_each_other() {
-        let pins = Pins::default();
+        let pins = PinnedDictionaries::default();
         pins.insert(span(7, 2), b"ab").unwrap();
         pins.insert(span(7, 4), b"abcd").unwrap();
         pins.insert(span(7, 3), b"abc").unwrap();
@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_count_and_by_bytes() {
-        let pins = Pins::default();
+        let pins = PinnedDictionaries::default();
         for offset in (0..).take(PINNED_DICTIONARIES_MAX) {
             pins.insert(span(offset, 1), b"x").unwrap();
         }
         assert_eq!(pins.insert(span(u64::from(u32::MAX), 1), b"x"), Err(Full));
         pins.insert(span(5, 1), b"x").expect("it is there already");
         assert_eq!(pins.memory_bytes(), PINNED_DICTIONARIES_MAX as u64);
-        let (pins, large) = (Pins::default(), vec![0; 16 << 20]);
+        let (pins, large) = (PinnedDictionaries::default(), vec![0; 16 << 20]);
         let fit =
             (0..6).filter(|&offset| pins.insert(span(offset, 16 << 20), &large).is_ok()).count();
         assert_eq!(fit as u64, PINNED_BYTES_MAX >> 24);

@@ -16,7 +16,7 @@ const NEVER: u64 = u64::MAX;
 /// there since ([`busload_objects::Object::disk_writes`]). Once a file is filled nothing of it is
 /// written any more and all of its bits last.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct VerifiedChunks {
     /// The count of writes for which the bits are valid.
     writes: AtomicU64,
     bits: Box<[AtomicU64]>,
@@ -24,7 +24,7 @@ pub(crate) struct Checked {
     setting: Mutex<()>,
 }
 
-impl Checked {
+impl VerifiedChunks {
     pub fn new(chunk_count: u32) -> Self {
         let words =
             usize::try_from(chunk_count.div_ceil(64)).expect("a count of chunks fits into memory");
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_bit_is_of_one_chunk() {
-        let checked = Checked::new(130);
+        let checked = VerifiedChunks::new(130);
         for position in [0, 63, 64, 129] {
             checked.set(position, 5);
         }
@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn nothing_is_checked_at_first() {
-        let checked = Checked::new(64);
+        let checked = VerifiedChunks::new(64);
         assert!((0..64).all(|position| !checked.has(position, 0)));
     }
 
     #[test]
     fn a_write_to_disk_makes_all_bits_void() {
-        let checked = Checked::new(64);
+        let checked = VerifiedChunks::new(64);
         checked.set(1, 5);
         checked.set(2, 6);
         assert!(
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_later_write_is_not_believed() {
-        let checked = Checked::new(64);
+        let checked = VerifiedChunks::new(64);
         checked.set(1, 6);
         checked.set(2, 5);
         assert!(checked.has(1, 6) && !checked.has(2, 5) && !checked.has(2, 6));

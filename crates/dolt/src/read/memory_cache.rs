@@ -9,7 +9,7 @@ use quick_cache::{Weighter, sync::Cache};
 use crate::limits::{MEMORY_CHUNK_BYTES_ESTIMATE, MEMORY_ENTRY_BYTES};
 
 /// Contents by address, checked, up to some bytes.
-pub(crate) struct Memory {
+pub(crate) struct MemoryCache {
     cache: Option<Cache<ChunkAddress, Bytes, Weight>>,
 }
 
@@ -22,7 +22,7 @@ impl Weighter<ChunkAddress, Bytes> for Weight {
     }
 }
 
-impl Memory {
+impl MemoryCache {
     /// 0: nothing is kept.
     pub fn new(bytes_max: u64) -> Self {
         let cache = (0 < bytes_max).then(|| {
@@ -50,8 +50,8 @@ impl Memory {
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for MemoryCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("bytes", &self.bytes()).finish_non_exhaustive()
+        f.debug_struct("MemoryCache").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
