@@ -1,10 +1,10 @@
-//! Long work: everything to local disk, everything checked.
+//! Jobs that take long: bring everything to local disk, or verify everything.
 //!
-//! The work runs on the store's runtime and tells whoever waits for it over a short queue; it ends
-//! when nobody does.
+//! A job runs on the store's runtime and reports to its caller over a short queue. Dropping the
+//! call aborts the job.
 
-mod verify;
-mod warm;
+pub(crate) mod verify;
+pub(crate) mod warm;
 
 use std::sync::Arc;
 
@@ -12,71 +12,43 @@ use busload_chunks::ChunkAddress;
 use busload_objects::Progress;
 use tokio::sync::mpsc;
 
-use crate::{Error, limits::JOB_REPORTS_QUEUED_MAX, shared::Shared, task::Owned};
+use crate::{Error, lifecycle::Lifecycle, limits::JOB_REPORTS_QUEUED_MAX, task::AbortOnDrop};
 
-/// How far it has come, and what was found on the way.
-type Told = (Progress, Option<(ChunkAddress, Error)>);
+/// Progress of a job, and a corrupt chunk if it has found one.
+pub(crate) type Report = (Progress, Option<(ChunkAddress, Error)>);
 
-impl Shared {
-    /// Brings all files of the current version to local disk.
-    pub async fn warm(
-        self: &Arc<Self>,
-        report: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Progress, Error> {
-        let (tell, told) = mpsc::channel(JOB_REPORTS_QUEUED_MAX);
-        let shared = self.clone();
-        let work = async move { shared.until_closed(warm::warm(&shared, tell)).await };
-        self.tell(work, told, &mut |progress, _| report(progress)).await
+/// Queue over which a job reports.
+#[derive(Clone)]
+pub(crate) struct Reporter(mpsc::Sender<Report>);
+
+impl Reporter {
+    /// Reports, and waits while the queue is full. A caller that is gone does not stop the job
+    /// here: it aborts it.
+    pub async fn send(&self, report: Report) {
+        let _ = self.0.send(report).await;
     }
 
-    /// Reads and checks every chunk of the current version.
-    pub async fn verify(
-        self: &Arc<Self>,
-        report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
-    ) -> Result<Progress, Error> {
-        let (tell, told) = mpsc::channel(JOB_REPORTS_QUEUED_MAX);
-        let shared = self.clone();
-        let work = async move { shared.until_closed(verify::verify(&shared, tell)).await };
-        self.tell(work, told, report).await
-    }
-
-    /// Compares all chunks on disk with their addresses.
-    pub async fn verify_local(
-        self: &Arc<Self>,
-        report: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Progress, Error> {
-        let (tell, told) = mpsc::channel(JOB_REPORTS_QUEUED_MAX);
-        let shared = self.clone();
-        let work = async move { shared.until_closed(verify::verify_local(&shared, tell)).await };
-        self.tell(work, told, &mut |progress, _| report(progress)).await
-    }
-
-    async fn tell(
-        &self,
-        work: impl Future<Output = Result<Progress, Error>> + Send + 'static,
-        mut told: mpsc::Receiver<Told>,
-        report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
-    ) -> Result<Progress, Error> {
-        let task = Owned::new(self.runtime.spawn(work));
-        while let Some((progress, wrong)) = told.recv().await {
-            report(progress, wrong);
-        }
-        task.join().await?
-    }
-
-    async fn until_closed<T>(
-        &self,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        tokio::select! {
-            biased;
-            () = self.closed() => Err(Error::Closed),
-            done = work => done,
-        }
+    /// Reports progress unless the queue is full.
+    pub fn try_send(&self, progress: Progress) {
+        let _ = self.0.try_send((progress, None));
     }
 }
 
-/// Nobody listening is no reason to end: the task is ended then.
-async fn tell(to: &mpsc::Sender<Told>, told: Told) {
-    let _ = to.send(told).await;
+/// Runs a job until the store is closed, and hands its reports to `report`.
+pub(crate) async fn run<W>(
+    lifecycle: &Arc<Lifecycle>,
+    job: impl FnOnce(Reporter) -> W,
+    report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
+) -> Result<Progress, Error>
+where
+    W: Future<Output = Result<Progress, Error>> + Send + 'static,
+{
+    let (sender, mut reports) = mpsc::channel(JOB_REPORTS_QUEUED_MAX);
+    let (job, owner) = (job(Reporter(sender)), lifecycle.clone());
+    let work = async move { owner.until_closed(job).await };
+    let task = AbortOnDrop::new(lifecycle.spawn(work));
+    while let Some((progress, corrupt)) = reports.recv().await {
+        report(progress, corrupt);
+    }
+    task.join().await?
 }

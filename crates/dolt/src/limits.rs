@@ -45,7 +45,7 @@ pub const CORRUPTION_REMEMBERED: Duration = Duration::from_secs(10);
 pub const CORRUPT_CHUNKS_MAX: usize = 4096;
 /// Lookups of one request: a file may be dropped, or replaced, between the lookup and the read.
 pub const LOOKUPS_MAX: u32 = 3;
-/// LocalVerifier of a chunk in different files that are tried when one is corrupt.
+/// Copies of a chunk in different files that are tried when one is corrupt.
 pub const COPIES_MAX: usize = 8;
 
 /// Chunks of one request for many that are under way at once.
@@ -91,17 +91,17 @@ pub const PINNING_MAX: usize = 16;
 pub const DICTIONARY_VERIFYING_READS_MAX: usize = 4;
 /// Table files that no version names and that were asked for, or whose dictionaries were told of:
 /// the last ones are remembered, with dictionaries of [`PINNED_BYTES_MAX`] together.
-pub const OLD_FILES_MAX: usize = 64;
+pub const DROPPED_FILES_MAX: usize = 64;
 
-/// MemoryCache for dictionaries that are ready for use. One takes about 40 KiB, and an archive has one.
+/// Memory for dictionaries that are ready for use. One takes about 40 KiB, and an archive has one.
 pub const DICTIONARIES_BYTES_MAX: u64 = 64 << 20;
-/// MemoryCache of a dictionary beyond its bytes, about: the tables of the decoder.
+/// Memory of a dictionary beyond its bytes, about: the tables of the decoder.
 pub const DICTIONARY_BYTES_MORE: u64 = 32 << 10;
 /// Stored bytes of a dictionary, at most. Dolt's are 4 KiB before they are compressed.
 pub const DICTIONARY_STORED_BYTES_MAX: u32 = 16 << 20;
 /// A dictionary is read for whoever asks, so its read has a time of its own.
 pub const DICTIONARY_TIMEOUT: Duration = Duration::from_secs(30);
-/// MemoryCache of an entry of the cache of decoded chunks beyond its bytes, about.
+/// Memory of an entry of the cache of decoded chunks beyond its bytes, about.
 pub const MEMORY_ENTRY_BYTES: u64 = 128;
 /// Contents on average, by which the cache of decoded chunks sizes its tables.
 pub const MEMORY_CHUNK_BYTES_ESTIMATE: u64 = 4 << 10;

@@ -1,6 +1,13 @@
-//! Reads of chunks: where a version has them, their bytes, and whether these are right.
+//! Reads of chunks: locate a chunk in a version, read its bytes, verify and decode them.
+//!
+//! ```text
+//!  Reader::try_get --> memory cache, else Version::find --> CopyReader::try_read   never waits
+//!  Reader::get ------> try_get, else Version::locate --> CopyReader::read_verified
+//!  ManyReads --------> like get, with Windows of reads sorted by file and offset
+//! ```
 
 pub(crate) mod chunk;
+pub(crate) mod copy_reader;
 pub(crate) mod decode;
 pub(crate) mod dictionaries;
 pub(crate) mod known_corruption;

@@ -1,32 +1,35 @@
-//! Where chunks are, and the files they are in, for who reads bytes of files instead of chunks.
+//! What Dolt's clients need, which read bytes of table files instead of chunks: where chunks are,
+//! ranges of files, and pinned dictionaries.
 //!
 //! ```text
-//!  addresses --> locate --> Located: one version, files, spans --+--> told to somebody, who asks for ranges of files later
-//!                              |                                 |
-//!                              +--> prefetch: a task reads and   +--> file_bytes, by name and version --> stream
-//!                              |    checks what is not local            ^               ^          ^      chunk by chunk:
-//!                              |    .......... bytes landed ............|...............+          |      verified
-//!                              +--> pin_dictionaries ...... in memory with their file .............+
+//!  addresses --> locate --> Located: one version, files, spans --> advertised to a client
+//!                   |                                                |
+//!                   |                          ranges of files, later v
+//!                   +--> prefetch: a task reads        FileBytes, by name and version --> stream:
+//!                   |    and verifies chunks ---------------^             ^    verified_range
+//!                   +--> pin_dictionaries: kept in memory with their file-+
 //! ```
 //!
-//! * **One version.** All that one question is told is of one version. What no file has is looked
-//!   for by one look at the manifest, and then all of the answer is of the version after it.
-//! * **Who reads bytes cannot tell whether they are right**: each chunk in a range of an open file
-//!   is compared with its address before a byte of it leaves, and in place of one that is corrupt
-//!   in the store there is an error. Whole files and old ones are given as they come: of these only
-//!   clients can see what is wrong. But what came to disk with a copy of a file is compared
-//!   afterwards, so that it goes on to nobody else (`copies`).
-//! * **Dictionaries** are served for as long as their file is open, and for a while afterwards,
-//!   whatever becomes of disk and store: some clients wait for ever for one that they cannot have.
-//! * **Old files** are served as long as the store has them, also long after the manifest has
+//! * **One version.** All locations of one answer are of one version. If no file has a chunk, one
+//!   refresh follows, and then the whole answer is of the version after it.
+//! * **Clients cannot verify bytes** of ranges, so the store verifies each chunk in a range of an
+//!   open file before it sends a byte of it, and fails where a chunk is corrupt in the store. Whole
+//!   files and dropped ones are sent as they come, which clients can verify as a whole. But the
+//!   local verifier checks afterwards what came to disk with a whole file, so that no other reader
+//!   gets corrupt bytes from there.
+//! * **Dictionaries** that were advertised can be read while their file is open, and for a while
+//!   afterwards, whatever becomes of disk and store: some clients wait for ever for a missing one.
+//! * **Dropped files** can be read as long as the store has them, long after the manifest has
 //!   dropped them.
-//! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded;
-//!   see [`crate::limits`].
+//! * **Limits**: prefetches, pinned dictionaries, and remembered dropped files are bounded; see
+//!   [`crate::limits`].
 
-mod file_bytes;
-mod local_verifier;
-mod pin_dictionaries;
-mod prefetch;
+pub(crate) mod file_bytes;
+pub(crate) mod local_verifier;
+pub(crate) mod pin_dictionaries;
+pub(crate) mod prefetch;
+mod range_assembly;
+mod range_parts;
 mod verified_range;
 
 use std::{sync::Arc, time::Instant};
@@ -34,88 +37,55 @@ use std::{sync::Arc, time::Instant};
 use busload_chunks::{ChunkAddress, Span};
 use tokio::task::coop::consume_budget;
 
-pub use self::file_bytes::FileBytes;
-pub(crate) use self::{
-    local_verifier::{LocalVerification, LocalVerifier},
-    prefetch::Prefetches,
-};
 use crate::{
-    Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, versions::version::Version,
+    Error, Snapshot, TableFile,
+    limits::LOCATE_TURN_CHUNKS,
+    versions::{Versions, version::Version},
 };
 
 /// Where one chunk is.
 #[derive(Clone, Debug)]
 pub struct Location {
-    /// In which file.
+    /// Table file that holds the chunk.
     pub file: Arc<TableFile>,
-    /// Its entry in the file's index.
+    /// Position of the chunk in the file's index.
     pub position: u32,
-    /// Its bytes: a record, or with a dictionary a zstd frame.
+    /// Span of the chunk in the file: a record, or with a dictionary a zstd frame.
     pub span: Span,
-    /// Where in the same file its dictionary is.
+    /// Span of the chunk's dictionary in the same file.
     pub dictionary: Option<Span>,
 }
 
-/// Where chunks are, all as of one version.
+/// Where some chunks are, all as of one version.
 #[derive(Clone, Debug)]
 pub struct Located {
-    /// The version.
+    /// Version that the locations belong to.
     pub snapshot: Arc<Snapshot>,
-    /// In the order of the question; none: the store does not hold it, which is certain.
+    /// Locations in the order of the request; none: the store does not hold the chunk.
     pub locations: Vec<Option<Location>>,
 }
 
-impl Store {
-    /// Where chunks are. Reads nothing of them; looks at the manifest once if some are in no known
-    /// file.
-    ///
-    /// # Errors
-    /// As [`Store::get`]: the store is not open, or what is in no known file cannot be looked for.
-    /// Then nothing is said of the others.
-    pub async fn locate(
-        &self,
-        addresses: &[ChunkAddress],
-        deadline: Instant,
-    ) -> Result<Located, Error> {
-        let shared = self.shared();
-        if shared.is_closed() {
-            return Err(Error::Closed);
-        }
-        let located = locate(&*self.version_until(deadline).await?, addresses).await;
-        let unsure = addresses
-            .iter()
-            .zip(&located.locations)
-            .find(|(_, location)| is_unsure(location.as_ref()));
-        let Some((first, _)) = unsure else {
-            return Ok(located);
-        };
-        let (waiting, first) = (shared.clone(), *first);
-        let version =
-            shared.run(deadline, async move { waiting.refreshed_version(&first).await }).await?;
-        Ok(locate(&version, addresses).await)
-    }
-
-    /// The current version, waited for if the store is being opened. Starts nothing if there is
-    /// one.
-    async fn version_until(&self, deadline: Instant) -> Result<Arc<Version>, Error> {
-        let shared = self.shared();
-        match shared.version.load_full() {
-            Some(version) => Ok(version),
-            None => {
-                let waiting = shared.clone();
-                shared.run(deadline, async move { waiting.opened_version().await }).await
-            }
-        }
-    }
+/// Locates chunks; refreshes once if some are in no open file.
+pub(crate) async fn locate(
+    versions: &Arc<Versions>,
+    addresses: &[ChunkAddress],
+    deadline: Instant,
+) -> Result<Located, Error> {
+    let located = locate_in(&*versions.opened_by(deadline, false).await?, addresses).await;
+    let mut pairs = addresses.iter().zip(&located.locations);
+    let Some((first, _)) = pairs.find(|(_, location)| needs_refresh(location.as_ref())) else {
+        return Ok(located);
+    };
+    let version = versions.refreshed_by(deadline, *first).await?;
+    Ok(locate_in(&version, addresses).await)
 }
 
-/// Whether a look at the manifest may tell more: the chunk is nowhere, or in an object that was
-/// replaced.
-fn is_unsure(location: Option<&Location>) -> bool {
+/// Whether a refresh may give another location: no file has the chunk, or its object was replaced.
+fn needs_refresh(location: Option<&Location>) -> bool {
     location.is_none_or(|location| location.file.is_gone())
 }
 
-async fn locate(version: &Version, addresses: &[ChunkAddress]) -> Located {
+async fn locate_in(version: &Version, addresses: &[ChunkAddress]) -> Located {
     let mut locations = Vec::with_capacity(addresses.len());
     for some in addresses.chunks(LOCATE_TURN_CHUNKS) {
         locations.extend(some.iter().map(|address| location(version, address)));

@@ -1,105 +1,108 @@
-//! Everything checked.
+//! Verifies all chunks of a version: from the object store where need be, or on local disk only.
 
 use std::sync::Arc;
 
 use busload_chunks::ChunkAddress;
 use busload_objects::{Progress, ReadOptions};
 use futures_util::FutureExt;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 
-use super::{Told, tell};
+use super::Reporter;
 use crate::{
     Error,
     fault::Fault,
     limits::VERIFYING_TIMEOUT,
-    read::decode::Wanted,
-    read::reader::ReadRequest,
-    read::window::{PlannedRead, Window, sort},
-    serve::LocalVerification,
-    shared::Shared,
+    read::{
+        copy_reader::{CopyReader, ReadRequest},
+        decode::Wanted,
+        window::{PlannedRead, Window, sort},
+    },
+    serve::local_verifier::{LocalVerifier, VerifiedBytes},
     task::blocking,
-    versions::table_file::TableFile,
-    versions::version::ChunkCopy,
+    versions::{Versions, table_file::TableFile, version::ChunkCopy},
 };
 
-/// What became of one chunk.
-struct Checked {
+/// Outcome of verifying one chunk.
+struct VerifiedChunk {
     address: ChunkAddress,
     bytes: u64,
     outcome: Result<(), Fault>,
 }
 
-/// File by file, each from front to end. Bytes of indexes count as done with their file.
-pub(super) async fn verify(
-    shared: &Arc<Shared>,
-    to: mpsc::Sender<Told>,
+/// Reads and verifies every chunk of the current version, file by file, each from front to end.
+/// Bytes of an index count as done with their file.
+pub(crate) async fn verify_all(
+    versions: Arc<Versions>,
+    copies: Arc<CopyReader>,
+    reporter: Reporter,
 ) -> Result<Progress, Error> {
-    let snapshot = shared.opened_version().await?.snapshot.clone();
+    let snapshot = versions.opened().await?.snapshot.clone();
     let mut progress = Progress { total: snapshot.file_bytes(), ..Progress::default() };
     let mut end = 0;
     for file in &snapshot.files {
         end += file.object.meta().size;
-        verify_file(shared, file, &mut progress, &to).await?;
+        verify_file(&copies, file, &mut progress, &reporter).await?;
         progress.done = end;
-        tell(&to, (progress, None)).await;
+        reporter.send((progress, None)).await;
     }
     Ok(progress)
 }
 
-/// What is on disk, as far as it is of the current version.
-pub(super) async fn verify_local(
-    shared: &Arc<Shared>,
-    to: mpsc::Sender<Told>,
+/// Verifies what is on local disk of the current version.
+pub(crate) async fn verify_local(
+    versions: Arc<Versions>,
+    verifier: Arc<LocalVerifier>,
+    reporter: Reporter,
 ) -> Result<Progress, Error> {
-    let snapshot = shared.opened_version().await?.snapshot.clone();
+    let snapshot = versions.opened().await?.snapshot.clone();
     let mut progress = Progress::default();
     for file in &snapshot.files {
         let before = progress;
-        let after = |compared: LocalVerification| Progress {
-            done: before.done + compared.bytes,
-            corrupt: before.corrupt + compared.corrupt,
+        let after = |verified: VerifiedBytes| Progress {
+            done: before.done + verified.bytes,
+            corrupt: before.corrupt + verified.corrupt,
             ..before
         };
-        // Progress that nobody takes is left out.
-        let mut tell = |compared| _ = to.try_send((after(compared), None));
-        progress = after(shared.compare_local(file, 0, &mut tell).await?);
+        let mut report = |verified| reporter.try_send(after(verified));
+        progress = after(verifier.verify_file(file, 0, &mut report).await?);
     }
     Ok(Progress { total: progress.done, ..progress })
 }
 
 async fn verify_file(
-    shared: &Arc<Shared>,
+    copies: &Arc<CopyReader>,
     file: &Arc<TableFile>,
     progress: &mut Progress,
-    to: &mpsc::Sender<Told>,
+    reporter: &Reporter,
 ) -> Result<(), Error> {
     let of = file.clone();
-    let items = blocking(move || items(&of)).await?;
-    let shared = shared.clone();
-    let finish = Arc::new(move |item: PlannedRead, started| {
-        let (shared, job) = (shared.clone(), job(&item));
+    let reads = blocking(move || plan_reads(&of)).await?;
+    let copies = copies.clone();
+    let finish = Arc::new(move |read: PlannedRead, started| {
+        let (copies, request) = (copies.clone(), request(&read));
         async move {
             // This copy, whatever other files have.
-            let outcome = shared.read_copy(&item.place, Some(started), job).await;
-            let bytes = u64::from(item.location.span.length);
-            Checked { address: job.address, bytes, outcome: outcome.map(|_| ()) }
+            let outcome = copies.reread_verified(&read.copy, Some(started), request).await;
+            let bytes = u64::from(read.location.span.length);
+            VerifiedChunk { address: request.address, bytes, outcome: outcome.map(|_| ()) }
         }
         .boxed()
     });
-    let mut window = Window::new(Box::new(options), items, finish);
-    while let Some(checked) = window.next().await {
-        let wrong = checked.note(file, progress)?;
-        tell(to, (*progress, wrong)).await;
+    let mut window = Window::new(Box::new(options), reads, finish);
+    while let Some(verified) = window.next().await {
+        let corrupt = verified.add_to(progress, file)?;
+        reporter.send((*progress, corrupt)).await;
     }
     Ok(())
 }
 
-impl Checked {
-    /// What is wrong with the chunk; an error if that cannot be known.
-    fn note(
+impl VerifiedChunk {
+    /// Adds the chunk to the progress and returns it if it is corrupt. Fails if the chunk could not
+    /// be read.
+    fn add_to(
         self,
-        file: &TableFile,
         progress: &mut Progress,
+        file: &TableFile,
     ) -> Result<Option<(ChunkAddress, Error)>, Error> {
         progress.done = (progress.done + self.bytes).min(progress.total);
         match self.outcome {
@@ -117,17 +120,18 @@ impl Checked {
     }
 }
 
-fn items(file: &Arc<TableFile>) -> Vec<PlannedRead> {
-    let place = |position| ChunkCopy { file: file.clone(), position };
-    let mut items: Vec<PlannedRead> =
-        file.positions().map(|position| PlannedRead::new(0, place(position))).collect();
-    sort(&mut items);
-    items
+fn plan_reads(file: &Arc<TableFile>) -> Vec<PlannedRead> {
+    let copy = |position| ChunkCopy { file: file.clone(), position };
+    let mut reads: Vec<PlannedRead> =
+        file.positions().map(|position| PlannedRead::new(0, copy(position))).collect();
+    sort(&mut reads);
+    reads
 }
 
-fn job(item: &PlannedRead) -> ReadRequest {
-    let address = item.place.file.index.address(item.place.position);
-    ReadRequest { address, want: Wanted::Length, local_only: false, deadline: options().deadline }
+fn request(read: &PlannedRead) -> ReadRequest {
+    let address = read.copy.file.index.address(read.copy.position);
+    let ReadOptions { deadline, local_only } = options();
+    ReadRequest { address, wanted: Wanted::Length, local_only, deadline }
 }
 
 fn options() -> ReadOptions {

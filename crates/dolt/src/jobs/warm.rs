@@ -1,20 +1,29 @@
-//! Everything to local disk.
+//! Brings all table files of a version to local disk.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use busload_objects::Progress;
 use futures_util::{StreamExt, stream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use super::{Told, tell};
-use crate::{Error, limits::WARMING_FILES_MAX, shared::Shared, versions::table_file::TableFile};
+use super::Reporter;
+use crate::{
+    Error,
+    limits::WARMING_FILES_MAX,
+    versions::{Versions, table_file::TableFile},
+};
 
-pub(super) async fn warm(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result<Progress, Error> {
-    let snapshot = shared.opened_version().await?.snapshot.clone();
+/// Brings all files of the current version to a cache of so many bytes.
+pub(crate) async fn warm(
+    versions: Arc<Versions>,
+    disk_bytes_max: u64,
+    reporter: Reporter,
+) -> Result<Progress, Error> {
+    let snapshot = versions.opened().await?.snapshot.clone();
     let total = snapshot.file_bytes();
-    refuse_what_does_not_fit(shared, total)?;
-    let sum = Sum::new(total);
-    // Clones, so that the futures borrow nothing of the snapshot.
+    check_capacity(disk_bytes_max, total)?;
+    let sum = ProgressSum::new(total);
+    // Clones, so that the futures do not borrow from the snapshot.
     let files = snapshot.files.clone().into_iter().map(|file| warm_file(file, &sum));
     let mut files = stream::iter(files).buffer_unordered(WARMING_FILES_MAX);
     loop {
@@ -25,14 +34,14 @@ pub(super) async fn warm(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result
             },
             () = sum.changed.notified() => {}
         }
-        tell(&to, (sum.get(), None)).await;
+        reporter.send((sum.get(), None)).await;
     }
-    tell(&to, (sum.get(), None)).await;
+    reporter.send((sum.get(), None)).await;
     Ok(sum.get())
 }
 
-fn refuse_what_does_not_fit(shared: &Shared, bytes: u64) -> Result<(), Error> {
-    match shared.disk_bytes_max {
+fn check_capacity(disk_bytes_max: u64, bytes: u64) -> Result<(), Error> {
+    match disk_bytes_max {
         0 => Err(Error::Refused(
             "there is no cache on disk to bring anything to (disk = 0)".to_owned(),
         )),
@@ -43,7 +52,7 @@ fn refuse_what_does_not_fit(shared: &Shared, bytes: u64) -> Result<(), Error> {
     }
 }
 
-async fn warm_file(file: Arc<TableFile>, sum: &Sum) -> Result<(), Error> {
+async fn warm_file(file: Arc<TableFile>, sum: &ProgressSum) -> Result<(), Error> {
     let mut before = Progress::default();
     let mut report = |now: Progress| {
         sum.add(before, now);
@@ -57,13 +66,13 @@ async fn warm_file(file: Arc<TableFile>, sum: &Sum) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is told of many files: the sum.
-struct Sum {
+/// Sum of the progress of many files.
+struct ProgressSum {
     progress: Mutex<Progress>,
     changed: Notify,
 }
 
-impl Sum {
+impl ProgressSum {
     fn new(total: u64) -> Self {
         let progress = Progress { total, ..Progress::default() };
         Self { progress: Mutex::new(progress), changed: Notify::new() }
@@ -77,7 +86,7 @@ impl Sum {
         *self.lock()
     }
 
-    /// One file is at `now` and was at `before`.
+    /// Adds the progress of one file from `before` to `now`.
     fn add(&self, before: Progress, now: Progress) {
         let mut sum = self.lock();
         sum.done += now.done.saturating_sub(before.done);

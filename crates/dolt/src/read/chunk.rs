@@ -1,22 +1,22 @@
-//! A chunk as it is handed out.
+//! Chunks as the store returns them.
 
 use std::fmt;
 
 use busload_chunks::{FileId, Span};
 use bytes::Bytes;
 
-/// What is wanted of a chunk.
+/// Encoding in which a read returns a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// The contents.
+    /// Decoded contents of the chunk.
     Contents,
-    /// As the file holds it, a snappy block without its CRC or a zstd frame.
+    /// Encoding of the file: a snappy block without its CRC, or a zstd frame.
     Stored,
-    /// A classic record: a snappy block and its CRC; what is zstd in the file is encoded again.
+    /// Classic record: a snappy block and its CRC; the store recodes zstd frames.
     Record,
 }
 
-/// Names a dictionary of a store: its file and where in it. Opaque to clients.
+/// Name of a dictionary: its file and its span there. Opaque to clients.
 ///
 /// 20 bytes of the file's id, 8 of the offset, 4 of the length, big-endian. A file's id is a hash
 /// of what is in it, so equal names are equal dictionaries.
@@ -52,19 +52,19 @@ impl fmt::Debug for DictionaryId {
     }
 }
 
-/// A chunk, checked against its address.
+/// Chunk that was verified against its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// Contents.
+    /// Decoded contents of the chunk.
     Contents(Bytes),
-    /// A snappy block; with [`Form::Record`] with its CRC.
+    /// Snappy block; with [`Form::Record`] followed by its CRC.
     Snappy(Bytes),
-    /// A zstd frame and its dictionary's name.
+    /// Zstd frame and the name of its dictionary.
     Zstd(Bytes, DictionaryId),
 }
 
 impl Chunk {
-    /// Its bytes, in whatever form.
+    /// Returns the chunk's bytes, in whatever form.
     pub fn bytes(&self) -> &Bytes {
         match self {
             Self::Contents(bytes) | Self::Snappy(bytes) | Self::Zstd(bytes, _) => bytes,

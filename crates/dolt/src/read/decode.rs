@@ -1,4 +1,4 @@
-//! From the bytes of a span to an answer.
+//! Decodes the bytes of a span and verifies them against the chunk's address.
 
 use busload_chunks::{
     ChunkAddress, ChunkLocation, Dictionary, Encoding, FileId, FormatError, Stored, check,
@@ -7,26 +7,42 @@ use bytes::Bytes;
 
 use crate::{Chunk, Form, read::chunk::DictionaryId};
 
-/// What somebody wants to know of a chunk.
+/// What a read asks of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Chunk(Form),
-    /// The length of its contents.
+    /// Length of the contents.
     Length,
 }
 
-/// And gets.
+/// What a read gives, as [`Wanted`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Chunk(Chunk),
     Length(u64),
 }
 
-/// Whether bytes have been compared with the address before.
+/// Whether the bytes were verified against the address before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     Verified,
     Unverified,
+}
+
+impl Decoded {
+    pub fn into_chunk(self) -> Chunk {
+        match self {
+            Self::Chunk(chunk) => chunk,
+            Self::Length(_) => unreachable!("the read wanted a chunk"),
+        }
+    }
+
+    pub fn into_length(self) -> u64 {
+        match self {
+            Self::Length(length) => length,
+            Self::Chunk(_) => unreachable!("the read wanted the length"),
+        }
+    }
 }
 
 /// Bytes of a chunk's span, whose record checksum, if it has one, is right.
@@ -37,7 +53,7 @@ pub(crate) struct RawChunk {
 }
 
 impl Wanted {
-    /// Whether the contents are needed.
+    /// Whether the read has to decode the contents.
     pub fn needs_contents(self, trust: Trust, location: &ChunkLocation) -> bool {
         let is_zstd = location.dictionary.is_some();
         match (trust, self) {
@@ -54,28 +70,28 @@ impl RawChunk {
         Ok(Self { span, stored, location })
     }
 
-    /// Length of the contents as announced.
+    /// Returns the length of the contents that the encoding announces.
     pub fn contents_bytes(&self) -> Result<u64, FormatError> {
         self.stored.contents_bytes()
     }
 
-    /// The answer; without [`Trust::Verified`] only if these are the contents of the address. A
-    /// dictionary is needed for the contents of what is compressed with one.
-    pub fn answer(
+    /// Decodes the chunk; with [`Trust::Unverified`] fails unless the contents hash to the address.
+    /// Contents that were compressed with a dictionary need it.
+    pub fn decode(
         self,
         address: &ChunkAddress,
         file: &FileId,
         dictionary: Option<&Dictionary>,
-        (want, trust): (Wanted, Trust),
+        (wanted, trust): (Wanted, Trust),
     ) -> Result<Decoded, FormatError> {
-        let contents = match want.needs_contents(trust, &self.location) {
+        let contents = match wanted.needs_contents(trust, &self.location) {
             true => Some(self.stored.decode(dictionary)?),
             false => None,
         };
         if let (Trust::Unverified, Some(contents)) = (trust, &contents) {
             check(address, contents)?;
         }
-        Ok(match want {
+        Ok(match wanted {
             Wanted::Length => Decoded::Length(match contents {
                 Some(contents) => {
                     u64::try_from(contents.len()).expect("lengths have at most 64 bits")

@@ -1,4 +1,4 @@
-//! Dictionaries of archives, ready for use, in bounded memory.
+//! Dictionaries of archives, loaded for use, in bounded memory.
 
 use std::{
     collections::HashMap,
@@ -10,63 +10,68 @@ use std::{
 };
 
 use busload_chunks::{Dictionary, FormatError, Span};
+use busload_objects::{ReadOptions, Reading};
 use bytes::Bytes;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
 use quick_cache::{Weighter, sync::Cache};
+use tokio::time;
 
 use crate::{
     Error,
     fault::Fault,
-    limits::{DICTIONARIES_BYTES_MAX, DICTIONARY_BYTES_MORE},
-    versions::table_file::TableFile,
+    limits::{
+        DICTIONARIES_BYTES_MAX, DICTIONARY_BYTES_MORE, DICTIONARY_STORED_BYTES_MAX,
+        DICTIONARY_TIMEOUT, INLINE_STORED_BYTES_MAX,
+    },
+    versions::table_file::{TableFile, range},
 };
 
-/// A file of this process and a span of it.
+/// Serial number of an open file, and a span of it.
 type Key = (u64, Span);
+/// One read of a dictionary that concurrent requests wait for.
 type Fetch = Shared<BoxFuture<'static, Result<Arc<LoadedDictionary>, Fault>>>;
 
-/// A dictionary, and whether a chunk came out right with it: if so, a chunk that does not is wrong
-/// itself.
+/// A dictionary, and whether a chunk was verified with it. If so, another chunk that fails to verify
+/// is most likely wrong itself.
 pub(crate) struct LoadedDictionary {
     dictionary: Dictionary,
-    /// As its file has it.
+    /// Bytes of the span, as the file holds them.
     stored: Bytes,
-    is_right: AtomicBool,
+    is_verified: AtomicBool,
 }
 
 impl LoadedDictionary {
-    /// From the bytes of its span, which are copied: they may be a part of something large.
+    /// Decodes the bytes of a span. Copies them, because they may be part of a larger buffer.
     pub fn decode(span: &[u8]) -> Result<Self, FormatError> {
         let (dictionary, stored) = (Dictionary::decode(span)?, Bytes::copy_from_slice(span));
-        Ok(Self { dictionary, stored, is_right: AtomicBool::new(false) })
+        Ok(Self { dictionary, stored, is_verified: AtomicBool::new(false) })
     }
 
     pub fn dictionary(&self) -> &Dictionary {
         &self.dictionary
     }
 
-    /// The bytes of its span, if a chunk came out right with it.
+    /// Returns the bytes of the span, if a chunk was verified with the dictionary.
     pub fn stored_if_verified(&self) -> Option<Bytes> {
-        self.is_right.load(Relaxed).then(|| self.stored.clone())
+        self.is_verified.load(Relaxed).then(|| self.stored.clone())
     }
 
-    /// A chunk that was made with it is that of its address.
+    /// Notes that a chunk was verified with the dictionary.
     pub fn mark_verified(&self) {
-        // Not written again and again, so that readers on several cores do not take the line from
-        // each other.
-        if !self.is_right.load(Relaxed) {
-            self.is_right.store(true, Relaxed);
+        // Written once, so that readers on several cores do not contend for the cache line.
+        if !self.is_verified.load(Relaxed) {
+            self.is_verified.store(true, Relaxed);
         }
     }
 }
 
-/// Those in use, and those on their way.
+/// Loaded dictionaries, and fetches in progress.
 pub(crate) struct Dictionaries {
-    ready: Cache<Key, Arc<LoadedDictionary>, Weight>,
-    coming: Mutex<HashMap<Key, Fetch>>,
+    loaded: Cache<Key, Arc<LoadedDictionary>, Weight>,
+    fetches: Mutex<HashMap<Key, Fetch>>,
 }
 
 #[derive(Clone)]
@@ -84,38 +89,81 @@ impl Dictionaries {
         let count = usize::try_from(DICTIONARIES_BYTES_MAX / DICTIONARY_BYTES_MORE)
             .expect("a small number");
         Self {
-            ready: Cache::with_weighter(count, DICTIONARIES_BYTES_MAX, Weight),
-            coming: Mutex::default(),
+            loaded: Cache::with_weighter(count, DICTIONARIES_BYTES_MAX, Weight),
+            fetches: Mutex::default(),
         }
     }
 
     pub fn get(&self, file: &TableFile, span: Span) -> Option<Arc<LoadedDictionary>> {
-        self.ready.get(&(file.serial, span))
+        self.loaded.get(&(file.serial, span))
     }
 
     pub fn insert(&self, file: &TableFile, span: Span, dictionary: Arc<LoadedDictionary>) {
-        self.ready.insert((file.serial, span), dictionary);
+        self.loaded.insert((file.serial, span), dictionary);
     }
 
-    /// Something that was made with it is not right. Returns whether it is to be read again:
-    /// nothing was right yet.
-    pub fn doubt(&self, file: &TableFile, span: Span) -> bool {
+    /// Evicts a dictionary with which a chunk failed to verify, unless another chunk was verified
+    /// with it. Returns whether it has to be read again.
+    pub fn evict_unless_verified(&self, file: &TableFile, span: Span) -> bool {
         let key = (file.serial, span);
-        let is_right =
-            self.ready.get(&key).is_some_and(|dictionary| dictionary.is_right.load(Relaxed));
-        if !is_right {
-            self.ready.remove(&key);
+        let is_verified =
+            self.loaded.get(&key).is_some_and(|dictionary| dictionary.is_verified.load(Relaxed));
+        if !is_verified {
+            self.loaded.remove(&key);
         }
-        !is_right
+        !is_verified
     }
 
-    /// It is to be read again, whatever came out right with it.
-    pub fn forget(&self, file: &TableFile, span: Span) {
-        self.ready.remove(&(file.serial, span));
+    /// Evicts a dictionary, so that it is read again.
+    pub fn evict(&self, file: &TableFile, span: Span) {
+        self.loaded.remove(&(file.serial, span));
     }
 
-    /// One read for all who wait for the same one. What is given reads and decodes.
-    pub async fn get_or_read<F>(
+    /// Returns a dictionary that is loaded, or can be without waiting.
+    pub fn try_load(&self, file: &TableFile, span: Span) -> Option<Arc<LoadedDictionary>> {
+        if let Some(dictionary) = self.get(file, span) {
+            return Some(dictionary);
+        }
+        if INLINE_STORED_BYTES_MAX < span.length {
+            return None;
+        }
+        let bytes = file.object.try_read(range(span))?;
+        let dictionary = Arc::new(LoadedDictionary::decode(&bytes).ok()?);
+        self.insert(file, span, dictionary.clone());
+        Some(dictionary)
+    }
+
+    /// Returns a dictionary, waiting for its bytes if need be. Chunks that are decoded with it show
+    /// whether it is right.
+    pub async fn load(
+        self: &Arc<Self>,
+        file: &Arc<TableFile>,
+        span: Span,
+        options: ReadOptions,
+    ) -> Result<Arc<LoadedDictionary>, Fault> {
+        if let Some(dictionary) = self.try_load(file, span) {
+            return Ok(dictionary);
+        }
+        if DICTIONARY_STORED_BYTES_MAX < span.length {
+            return Err(Fault::Corrupt(format!(
+                "its dictionary has {} bytes, expected at most {DICTIONARY_STORED_BYTES_MAX}",
+                span.length
+            )));
+        }
+        if options.local_only {
+            return decode(file.object.read(range(span), options)).await;
+        }
+        let object = file.object.clone();
+        let read = || {
+            let deadline = (time::Instant::now() + DICTIONARY_TIMEOUT).into_std();
+            decode(object.read(range(span), ReadOptions { deadline, local_only: false }))
+        };
+        self.get_or_fetch(file, span, read).await
+    }
+
+    /// Returns a loaded dictionary, or starts a fetch that concurrent callers share. `read` reads
+    /// and decodes.
+    async fn get_or_fetch<F>(
         self: &Arc<Self>,
         file: &TableFile,
         span: Span,
@@ -128,52 +176,57 @@ impl Dictionaries {
             return Ok(dictionary);
         }
         let key = (file.serial, span);
-        let flight = {
-            let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
-            coming.entry(key).or_insert_with(|| self.flight(key, read())).clone()
+        let fetch = {
+            let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
+            fetches.entry(key).or_insert_with(|| self.start_fetch(key, read())).clone()
         };
-        flight.await
+        fetch.await
     }
 
-    fn flight<F>(self: &Arc<Self>, key: Key, read: F) -> Fetch
+    fn start_fetch<F>(self: &Arc<Self>, key: Key, read: F) -> Fetch
     where
         F: Future<Output = Result<Arc<LoadedDictionary>, Fault>> + Send + 'static,
     {
-        let landed = FetchEntry { of: self.clone(), key };
-        // A task of its own, so that it lands even if those who wait for it give up.
+        let entry = FetchEntry { dictionaries: self.clone(), key };
+        // A task of its own, so that the fetch completes even if all waiters give up.
         let task = tokio::spawn(async move {
             let read = read.await;
             if let Ok(dictionary) = &read {
-                landed.of.ready.insert(key, dictionary.clone());
+                entry.dictionaries.loaded.insert(key, dictionary.clone());
             }
-            drop(landed);
+            drop(entry);
             read
         });
-        let flight = async move {
+        let fetch = async move {
             match task.await {
                 Ok(read) => read,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => Err(Fault::Error(Error::Closed)),
             }
         };
-        flight.boxed().shared()
+        fetch.boxed().shared()
     }
 }
 
-/// Takes a flight from the table however it ends.
+async fn decode(reading: Reading) -> Result<Arc<LoadedDictionary>, Fault> {
+    let bytes = reading.await?;
+    Ok(Arc::new(LoadedDictionary::decode(&bytes)?))
+}
+
+/// Removes a fetch from the table when it completes, fails or panics.
 struct FetchEntry {
-    of: Arc<Dictionaries>,
+    dictionaries: Arc<Dictionaries>,
     key: Key,
 }
 
 impl Drop for FetchEntry {
     fn drop(&mut self) {
-        self.of.coming.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.dictionaries.fetches.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }
 
 impl fmt::Debug for Dictionaries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dictionaries").field("ready", &self.ready.len()).finish_non_exhaustive()
+        f.debug_struct("Dictionaries").field("loaded", &self.loaded.len()).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-//! Chunks that are corrupt in the store, for a while: reading one again and again costs trips, and
-//! good neighbours their place on disk.
+//! Chunks that were found corrupt in the store a moment ago. Reading one again and again would cost
+//! requests, and evict good neighbours from disk.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use crate::{
     versions::table_file::TableFile,
 };
 
-/// A file of this process, and a position in it.
+/// Serial number of an open file, and a position in its index.
 type Key = (u64, u32);
 
 /// What was wrong with which chunks lately.
@@ -29,12 +29,12 @@ struct Found {
 }
 
 impl KnownCorruption {
-    /// What was wrong with a chunk a moment ago.
+    /// Returns what was wrong with a chunk a moment ago.
     pub fn of(&self, file: &TableFile, position: u32) -> Option<String> {
         self.get((file.serial, position), Instant::now())
     }
 
-    /// Each read of a chunk gave wrong bytes, and the last ones the same.
+    /// Notes a chunk of which each read gave wrong bytes, and the last two the same.
     pub fn note(&self, file: &TableFile, position: u32, text: &str) {
         self.put((file.serial, position), text, Instant::now());
     }
@@ -44,7 +44,7 @@ impl KnownCorruption {
         found.get(&key).filter(|found| now < found.until).map(|found| found.text.clone())
     }
 
-    /// What there is no room for is read again.
+    /// Notes a chunk, unless the table is full: then it is read again.
     fn put(&self, key: Key, text: &str, now: Instant) {
         let mut found = self.lock();
         if CORRUPT_CHUNKS_MAX <= found.len() {
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(corruption.get((7, 5), now), Some("wrong".to_owned()));
         assert_eq!((corruption.get((8, 5), now), corruption.get((7, u32::MAX), now)), (None, None));
         corruption.put((9, 9), "wrong", now);
-        assert_eq!(corruption.get((9, 9), now), None, "no room");
+        assert_eq!(corruption.get((9, 9), now), None, "the table is full");
         let later = now + CORRUPTION_REMEMBERED;
         assert_eq!(corruption.get((7, 5), later), None);
         corruption.put((9, 9), "wrong", later);

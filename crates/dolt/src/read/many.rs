@@ -1,13 +1,14 @@
-//! Many chunks at once.
+//! Reads many chunks for one request.
 //!
 //! ```text
-//!  addresses --+-- seem to be on local disk --> read by whoever asks for the next answers, a turn at a time
-//!              |                                     | not after all
-//!              +-- have to be waited for -----------+----> a task: windows of reads, sorted --> a short queue --> answers
-//!              +-- in no file ---------------------------> a task: one look at the manifest --^
+//!  addresses --+-- on local disk, it seems --> read in next(), a turn at a time
+//!              |                                  | not there after all
+//!              +-- in the object store -----------+--> a task: windows of sorted reads --> results
+//!              +-- in no file ------------------------> a task: one refresh -------------^
 //! ```
 //!
-//! Whoever does not take answers holds up the tasks, and with them the reads: nothing grows.
+//! A caller that does not take results blocks the tasks, and with them the reads: memory stays
+//! bounded.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -22,65 +23,65 @@ use tokio::{
 use crate::{
     Attempt, Chunk, Error, Form, Request,
     limits::{LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX, RESULTS_QUEUED_MAX},
+    read::copy_reader::{ReadRequest, origin},
     read::decode::{Decoded, Wanted},
-    read::reader::{ReadRequest, origin},
+    read::reader::Reader,
     read::window::{PlannedRead, Window, sort},
-    shared::Shared,
     stats::Origin,
     versions::table_file::range,
     versions::version::Version,
 };
 
-/// One answer, by index.
+/// Result for the address of an index.
 type Indexed = (u32, Result<Option<Chunk>, Error>);
 
-/// Answers to many addresses as they come, each once, by index.
+/// Results for many addresses in the order of completion, one for each, by index.
 pub struct ManyReads {
-    shared: Arc<Shared>,
+    reader: Arc<Reader>,
     addresses: Arc<[ChunkAddress]>,
     request: Request,
     is_started: bool,
-    /// Indexes of what seems to be on local disk.
+    /// Indexes of chunks that seem to be on local disk.
     local: VecDeque<u32>,
-    /// Indexes of what seemed to be, and was not.
+    /// Indexes of chunks that seemed to be on local disk and were not.
     stragglers: Vec<u32>,
-    answers: mpsc::Receiver<Indexed>,
+    results: mpsc::Receiver<Indexed>,
     sender: Option<mpsc::Sender<Indexed>>,
     tasks: JoinSet<()>,
-    /// Which have been answered, so that each is, once, whatever happens to a task.
-    answered: Vec<bool>,
+    /// Whether each index has its result, so that it gets one, once, whatever happens to a task.
+    is_done: Vec<bool>,
     left: usize,
 }
 
 impl std::fmt::Debug for ManyReads {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ManyReads")
-            .field("asked", &self.addresses.len())
+            .field("requested", &self.addresses.len())
             .field("left", &self.left)
             .finish_non_exhaustive()
     }
 }
 
 impl ManyReads {
-    pub(crate) fn new(shared: Arc<Shared>, addresses: Vec<ChunkAddress>, request: Request) -> Self {
-        let (sender, answers) = mpsc::channel(RESULTS_QUEUED_MAX);
+    pub(crate) fn new(reader: Arc<Reader>, addresses: Vec<ChunkAddress>, request: Request) -> Self {
+        let (sender, results) = mpsc::channel(RESULTS_QUEUED_MAX);
         let left = addresses.len();
         Self {
-            shared,
+            reader,
             addresses: addresses.into(),
             request,
             is_started: false,
             local: VecDeque::new(),
             stragglers: Vec::new(),
-            answers,
+            results,
             sender: Some(sender),
             tasks: JoinSet::new(),
-            answered: vec![false; left],
+            is_done: vec![false; left],
             left,
         }
     }
 
-    /// The next answers, as many as are there, appended to `into`; false: that was all.
+    /// Appends the next results to `into`, as many as are there; false if there are no more.
     pub async fn next(&mut self, into: &mut Vec<(u32, Result<Option<Chunk>, Error>)>) -> bool {
         if self.left == 0 {
             return false;
@@ -90,14 +91,14 @@ impl ManyReads {
             self.start();
         }
         loop {
-            // Whoever asks in a loop lets others run now and then.
+            // A caller in a loop yields now and then.
             consume_budget().await;
-            // What is put into `into` is noted before anything is awaited: a call that is given up
-            // loses no answer.
+            // What goes into `into` is marked done before anything is awaited: dropping this future
+            // loses no result.
             let before = into.len();
-            self.take_landed(into);
+            self.take_received(into);
             self.take_local(into);
-            self.note(&into[before..]);
+            self.mark_done(&into[before..]);
             if self.local.is_empty() {
                 self.hand_over();
             }
@@ -106,19 +107,19 @@ impl ManyReads {
             }
             if self.local.is_empty() {
                 self.wait(into).await;
-                self.note(&into[before..]);
+                self.mark_done(&into[before..]);
                 return true;
             }
         }
     }
 
-    /// Sorts out what can be answered here; the rest begins.
+    /// Queues chunks that can be read here, and starts a task for the others.
     fn start(&mut self) {
-        let version = self.shared.version.load_full();
+        let version = self.reader.versions.current();
         let mut others = Vec::new();
         for (address, index) in self.addresses.iter().zip(0..) {
             match version.as_ref().is_none_or(|version| self.seems_local(version, address)) {
-                // Without a version every attempt says at once what is to be said.
+                // Without a version `try_get` fails at once with the reason.
                 true => self.local.push_back(index),
                 false => others.push(index),
             }
@@ -127,8 +128,10 @@ impl ManyReads {
     }
 
     fn seems_local(&self, version: &Version, address: &ChunkAddress) -> bool {
-        let is_in_memory = || self.shared.memory.get(address).is_some();
-        if self.shared.is_closed() || (self.request.form == Form::Contents && is_in_memory()) {
+        let is_in_memory = || self.reader.copies.memory.get(address).is_some();
+        if self.reader.lifecycle().is_closed()
+            || (self.request.form == Form::Contents && is_in_memory())
+        {
             return true;
         }
         version.find(address).is_some_and(|(file, position)| {
@@ -136,34 +139,33 @@ impl ManyReads {
         })
     }
 
-    fn take_landed(&mut self, into: &mut Vec<Indexed>) {
+    fn take_received(&mut self, into: &mut Vec<Indexed>) {
         while into.len() < LOCAL_TURN_CHUNKS_MAX {
-            match self.answers.try_recv() {
-                Ok(answer) => into.push(answer),
+            match self.results.try_recv() {
+                Ok(result) => into.push(result),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
             }
         }
     }
 
     fn take_local(&mut self, into: &mut Vec<Indexed>) {
-        let want = Wanted::Chunk(self.request.form);
+        let wanted = Wanted::Chunk(self.request.form);
         let (mut chunks, mut bytes) = (0, 0);
         while chunks < LOCAL_TURN_CHUNKS_MAX && bytes < LOCAL_TURN_BYTES_MAX {
             let Some(index) = self.local.pop_front() else { return };
-            match self.shared.try_answer(&self.address(index), want) {
+            match self.reader.try_get(&self.address(index), wanted) {
                 Attempt::Wait => self.stragglers.push(index),
-                Attempt::Ready(answer) => {
-                    let answer = answer.map(|answer| answer.map(Decoded::into_chunk));
-                    bytes +=
-                        answer.iter().flatten().map(|chunk| chunk.bytes().len()).sum::<usize>();
-                    into.push((index, answer));
+                Attempt::Ready(found) => {
+                    let found = found.map(|found| found.map(Decoded::into_chunk));
+                    bytes += found.iter().flatten().map(|chunk| chunk.bytes().len()).sum::<usize>();
+                    into.push((index, found));
                 }
             }
             chunks += 1;
         }
     }
 
-    /// Nothing is added any more once all that seemed local has been tried.
+    /// Gives the chunks that were not on local disk after all to a task, the last one.
     fn hand_over(&mut self) {
         let stragglers = std::mem::take(&mut self.stragglers);
         self.spawn(stragglers);
@@ -173,34 +175,33 @@ impl ManyReads {
     fn spawn(&mut self, indexes: Vec<u32>) {
         let Some(sender) = self.sender.clone().filter(|_| !indexes.is_empty()) else { return };
         let task = Task {
-            shared: self.shared.clone(),
+            reader: self.reader.clone(),
             addresses: self.addresses.clone(),
             request: self.request,
-            answers: sender,
+            results: sender,
         };
-        self.tasks.spawn_on(task.run(indexes), &self.shared.runtime);
+        self.tasks.spawn_on(task.run(indexes), self.reader.lifecycle().runtime());
     }
 
     async fn wait(&mut self, into: &mut Vec<Indexed>) {
-        match self.answers.recv().await {
-            Some(answer) => {
-                into.push(answer);
-                self.take_landed(into);
+        match self.results.recv().await {
+            Some(result) => {
+                into.push(result);
+                self.take_received(into);
             }
-            // The runtime has ended and taken the tasks with it.
+            // The runtime has ended, and the tasks with it.
             None => {
-                let left = self.answered.iter().zip(0..).filter(|(answered, _)| !**answered);
+                let left = self.is_done.iter().zip(0..).filter(|(is_done, _)| !**is_done);
                 into.extend(left.map(|(_, index)| (index, Err(Error::Closed))));
             }
         }
     }
 
-    fn note(&mut self, answers: &[Indexed]) {
-        for (index, _) in answers {
-            let answered =
-                &mut self.answered[usize::try_from(*index).expect("an index fits into memory")];
-            assert!(!*answered, "each is answered once");
-            *answered = true;
+    fn mark_done(&mut self, results: &[Indexed]) {
+        for (index, _) in results {
+            let index = usize::try_from(*index).expect("an index fits into memory");
+            let is_done = std::mem::replace(&mut self.is_done[index], true);
+            assert!(!is_done, "each index has one result");
             self.left -= 1;
         }
     }
@@ -210,22 +211,19 @@ impl ManyReads {
     }
 }
 
-/// What waits for the addresses of one request.
+/// Task that waits for some chunks of one request.
 #[derive(Clone)]
 struct Task {
-    shared: Arc<Shared>,
+    reader: Arc<Reader>,
     addresses: Arc<[ChunkAddress]>,
     request: Request,
-    answers: mpsc::Sender<Indexed>,
+    results: mpsc::Sender<Indexed>,
 }
 
 impl Task {
     async fn run(self, indexes: Vec<u32>) {
-        let opened = match self.request.local_only && self.shared.version.load().is_none() {
-            true => Err(self.shared.failure().unwrap_or(Error::NotLocal)),
-            false => self.within_time(self.shared.opened_version()).await,
-        };
-        match opened {
+        let opened = self.reader.versions.opened_for(self.request.local_only);
+        match self.within_deadline(opened).await {
             Ok(version) => self.read(version, indexes).await,
             Err(error) => self.send_all(&indexes, &error).await,
         }
@@ -235,8 +233,8 @@ impl Task {
         let mut items = Vec::with_capacity(indexes.len());
         let mut absent = Vec::new();
         for index in indexes {
-            match version.place(&self.address(index)) {
-                Some(place) => items.push(PlannedRead::new(index, place)),
+            match version.locate(&self.address(index)) {
+                Some(copy) => items.push(PlannedRead::new(index, copy)),
                 None => absent.push(index),
             }
         }
@@ -244,7 +242,7 @@ impl Task {
             .await;
     }
 
-    /// One look at the manifest for all that no file has; what is found then is read.
+    /// Refreshes once for all chunks that no file has, and reads those that a file has then.
     async fn read_absent(&self, absent: Vec<u32>) {
         if absent.is_empty() {
             return;
@@ -253,15 +251,15 @@ impl Task {
             return self.send_all(&absent, &Error::NotLocal).await;
         }
         let first = self.address(absent[0]);
-        let version = match self.within_time(self.shared.refreshed_version(&first)).await {
+        let version = match self.within_deadline(self.reader.versions.refreshed(&first)).await {
             Ok(version) => version,
             Err(error) => return self.send_all(&absent, &error).await,
         };
         let mut items = Vec::new();
         for index in absent {
-            match version.place(&self.address(index)) {
-                Some(place) => items.push(PlannedRead::new(index, place)),
-                None => self.send(index, self.shared.count(Ok(None))).await,
+            match version.locate(&self.address(index)) {
+                Some(copy) => items.push(PlannedRead::new(index, copy)),
+                None => self.send(index, self.reader.count(Ok(None))).await,
             }
         }
         self.read_items(&version, items).await;
@@ -274,48 +272,42 @@ impl Task {
         let finish = Arc::new(move |item: PlannedRead, started| {
             let (task, version) = (task.clone(), version.clone());
             async move {
-                let job = task.job(item.index);
-                let shared = task.shared.clone();
-                let found =
-                    task.within_time(shared.find_answer_from(job, version, Some(started))).await;
-                (item.index, shared.count(found))
+                let request = task.read_request(item.index);
+                let get = task.reader.get_from(version, Some(started), request);
+                let found = task.within_deadline(get).await;
+                (item.index, task.reader.count(found))
             }
             .boxed()
         });
         let options = Box::new(move || ReadOptions { deadline, local_only });
         let mut window = Window::new(options, items, finish);
-        while let Some((index, answer)) = window.next().await {
-            self.send(index, answer).await;
+        while let Some((index, found)) = window.next().await {
+            self.send(index, found).await;
         }
     }
 
-    fn job(&self, index: u32) -> ReadRequest {
-        let Request { form, local_only, deadline } = self.request;
-        ReadRequest {
-            address: self.address(index),
-            want: Wanted::Chunk(form),
-            local_only,
-            deadline,
-        }
+    fn read_request(&self, index: u32) -> ReadRequest {
+        let wanted = Wanted::Chunk(self.request.form);
+        ReadRequest::new(self.address(index), wanted, self.request)
     }
 
-    /// Until the deadline, or until the store is closed.
-    async fn within_time<T>(
+    /// Polls work until the request's deadline or until the store is closed.
+    async fn within_deadline<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        self.shared.within_time(self.request.deadline, work).await
+        self.reader.lifecycle().within_deadline(self.request.deadline, work).await
     }
 
-    async fn send(&self, index: u32, answer: Result<Option<Decoded>, Error>) {
-        // An error: nobody wants the answers any more, and this task is about to be ended.
-        let _ =
-            self.answers.send((index, answer.map(|answer| answer.map(Decoded::into_chunk)))).await;
+    async fn send(&self, index: u32, found: Result<Option<Decoded>, Error>) {
+        let found = found.map(|found| found.map(Decoded::into_chunk));
+        // Fails when the request was dropped, which is about to abort this task.
+        let _ = self.results.send((index, found)).await;
     }
 
     async fn send_all(&self, indexes: &[u32], error: &Error) {
         for index in indexes {
-            self.send(*index, self.shared.count(Err(error.clone()))).await;
+            self.send(*index, self.reader.count(Err(error.clone()))).await;
         }
     }
 

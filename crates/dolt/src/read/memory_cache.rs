@@ -1,4 +1,4 @@
-//! The cache of decoded chunks in memory, if one is wanted.
+//! Optional cache of decoded chunks in memory.
 
 use std::fmt;
 
@@ -6,9 +6,13 @@ use busload_chunks::ChunkAddress;
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
 
-use crate::limits::{MEMORY_CHUNK_BYTES_ESTIMATE, MEMORY_ENTRY_BYTES};
+use super::decode::{Decoded, Wanted};
+use crate::{
+    Chunk, Form,
+    limits::{MEMORY_CHUNK_BYTES_ESTIMATE, MEMORY_ENTRY_BYTES},
+};
 
-/// Contents by address, checked, up to some bytes.
+/// Verified contents by address, up to a number of bytes.
 pub(crate) struct MemoryCache {
     cache: Option<Cache<ChunkAddress, Bytes, Weight>>,
 }
@@ -23,11 +27,11 @@ impl Weighter<ChunkAddress, Bytes> for Weight {
 }
 
 impl MemoryCache {
-    /// 0: nothing is kept.
+    /// Creates a cache of so many bytes; 0 caches nothing.
     pub fn new(bytes_max: u64) -> Self {
         let cache = (0 < bytes_max).then(|| {
             let count = bytes_max / (MEMORY_CHUNK_BYTES_ESTIMATE + MEMORY_ENTRY_BYTES);
-            let count = usize::try_from(count).expect("what fits into memory can be counted");
+            let count = usize::try_from(count).expect("a count of chunks in memory fits a usize");
             Cache::with_weighter(count.max(1), bytes_max, Weight)
         });
         Self { cache }
@@ -37,14 +41,28 @@ impl MemoryCache {
         self.cache.as_ref()?.get(address)
     }
 
-    /// Keeps contents that have been checked.
-    pub fn insert(&self, address: ChunkAddress, contents: &Bytes) {
-        if let Some(cache) = &self.cache {
-            cache.insert(address, contents.clone());
+    /// Returns what a read wants, if that follows from cached contents.
+    pub fn decoded(&self, address: &ChunkAddress, wanted: Wanted) -> Option<Decoded> {
+        match wanted {
+            Wanted::Chunk(Form::Contents) => {
+                self.get(address).map(Chunk::Contents).map(Decoded::Chunk)
+            }
+            Wanted::Length => {
+                let length = self.get(address)?.len();
+                Some(Decoded::Length(u64::try_from(length).expect("lengths have at most 64 bits")))
+            }
+            Wanted::Chunk(Form::Stored | Form::Record) => None,
         }
     }
 
-    /// Bytes of contents and entries.
+    /// Caches verified contents, if that is what a read gave.
+    pub fn insert_decoded(&self, address: &ChunkAddress, decoded: &Decoded) {
+        if let (Some(cache), Decoded::Chunk(Chunk::Contents(contents))) = (&self.cache, decoded) {
+            cache.insert(*address, contents.clone());
+        }
+    }
+
+    /// Returns the bytes of contents and entries.
     pub fn bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, Cache::weight)
     }

@@ -1,7 +1,7 @@
-//! Many reads with a bounded part of them under way.
+//! Many reads, of which a bounded number is in progress.
 //!
-//! Reads are started in the order of files and offsets, so that what is near each other shares a
-//! trip; and a good part of the window at a time, so that there is something to share.
+//! The window starts reads in the order of files and offsets, and many at a time, so that chunks
+//! near each other share a ranged read.
 
 use std::{sync::Arc, vec};
 
@@ -11,39 +11,39 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 
 use crate::{
     limits::{WINDOW_BYTES_MAX, WINDOW_CHUNKS_MAX},
-    read::reader::{StartedRead, origin},
+    read::copy_reader::{StartedRead, origin},
     versions::table_file::{TableFile, range},
     versions::version::ChunkCopy,
 };
 
-/// One chunk to be read.
+/// One chunk that a window is to read.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedRead {
-    /// What the caller knows it by.
+    /// Number that the caller gave the chunk.
     pub index: u32,
-    pub place: ChunkCopy,
+    pub copy: ChunkCopy,
     pub location: ChunkLocation,
 }
 
-/// How what starts now is read.
+/// Makes the options of reads that start now.
 pub(crate) type Options = Box<dyn Fn() -> ReadOptions + Send + Sync>;
-/// What a read becomes.
+/// Turns a started read into its result.
 pub(crate) type Finish<T> =
     Arc<dyn Fn(PlannedRead, StartedRead) -> BoxFuture<'static, T> + Send + Sync>;
 
-/// Reads under way, and those to come.
+/// Reads in progress, and those to come.
 pub(crate) struct Window<T> {
     options: Options,
     finish: Finish<T>,
     waiting: std::iter::Peekable<vec::IntoIter<PlannedRead>>,
-    under_way: FuturesUnordered<BoxFuture<'static, (u64, T)>>,
+    in_progress: FuturesUnordered<BoxFuture<'static, (u64, T)>>,
     bytes: u64,
 }
 
 impl PlannedRead {
-    pub fn new(index: u32, place: ChunkCopy) -> Self {
-        let location = place.file.location(place.position);
-        Self { index, place, location }
+    pub fn new(index: u32, copy: ChunkCopy) -> Self {
+        let location = copy.file.location(copy.position);
+        Self { index, copy, location }
     }
 
     fn bytes(&self) -> u64 {
@@ -51,41 +51,41 @@ impl PlannedRead {
     }
 }
 
-/// By file, then by offset.
+/// Sorts reads by file, then by offset.
 pub(crate) fn sort(items: &mut [PlannedRead]) {
-    items.sort_unstable_by_key(|item| (item.place.file.serial, item.location.span.offset));
+    items.sort_unstable_by_key(|item| (item.copy.file.serial, item.location.span.offset));
 }
 
 impl<T: Send + 'static> Window<T> {
-    /// Of items in the order of [`sort`].
+    /// Creates a window over reads in the order of [`sort`].
     pub fn new(options: Options, items: Vec<PlannedRead>, finish: Finish<T>) -> Self {
         Self {
             options,
             finish,
             waiting: items.into_iter().peekable(),
-            under_way: FuturesUnordered::new(),
+            in_progress: FuturesUnordered::new(),
             bytes: 0,
         }
     }
 
-    /// The next read that has ended, in any order.
+    /// Waits for the next read to complete, in any order.
     pub async fn next(&mut self) -> Option<T> {
         if self.is_half_empty() {
             self.fill();
         }
-        let (bytes, done) = self.under_way.next().await?;
+        let (bytes, done) = self.in_progress.next().await?;
         self.bytes -= bytes;
         Some(done)
     }
 
     fn is_half_empty(&self) -> bool {
-        self.under_way.len() <= WINDOW_CHUNKS_MAX / 2 && self.bytes <= WINDOW_BYTES_MAX / 2
+        self.in_progress.len() <= WINDOW_CHUNKS_MAX / 2 && self.bytes <= WINDOW_BYTES_MAX / 2
     }
 
-    /// Starts what there is room for, file by file.
+    /// Starts reads up to the limits, file by file.
     fn fill(&mut self) {
         while let Some(first) = self.take() {
-            let file = first.place.file.clone();
+            let file = first.copy.file.clone();
             let mut items = vec![first];
             while let Some(item) = self.take_of(&file) {
                 items.push(item);
@@ -96,9 +96,9 @@ impl<T: Send + 'static> Window<T> {
 
     fn take(&mut self) -> Option<PlannedRead> {
         let next = self.waiting.peek()?;
-        let has_room = self.under_way.len() < WINDOW_CHUNKS_MAX
+        let fits = self.in_progress.len() < WINDOW_CHUNKS_MAX
             && self.bytes + next.bytes() <= WINDOW_BYTES_MAX;
-        if !has_room && self.bytes != 0 {
+        if !fits && self.bytes != 0 {
             return None;
         }
         let item = self.waiting.next()?;
@@ -107,7 +107,7 @@ impl<T: Send + 'static> Window<T> {
     }
 
     fn take_of(&mut self, file: &Arc<TableFile>) -> Option<PlannedRead> {
-        let is_same = self.waiting.peek().is_some_and(|next| Arc::ptr_eq(&next.place.file, file));
+        let is_same = self.waiting.peek().is_some_and(|next| Arc::ptr_eq(&next.copy.file, file));
         if is_same { self.take() } else { None }
     }
 
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Window<T> {
         for ((item, reading), origin) in items.into_iter().zip(readings).zip(origins) {
             let bytes = item.bytes();
             let finished = (self.finish)(item, StartedRead { reading, origin });
-            self.under_way.push(finished.map(move |done| (bytes, done)).boxed());
+            self.in_progress.push(finished.map(move |done| (bytes, done)).boxed());
         }
     }
 }

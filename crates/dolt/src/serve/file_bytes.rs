@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, sync::Arc, time::Instant};
 
-use busload_chunks::{FileId, FileKind};
+use busload_chunks::FileId;
 use busload_objects::{Error as ObjectsError, Object, StreamOptions, Use};
 use bytes::Bytes;
 use futures_util::{
@@ -11,26 +11,36 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 
-use super::{local_verifier::CopyGuard, verified_range};
+use super::{
+    local_verifier::{LocalVerifier, WholeFileCopy},
+    verified_range,
+};
 use crate::{
-    Error, Store, TableFile,
-    shared::Shared,
+    Error, TableFile,
+    read::copy_reader::CopyReader,
     versions::{
+        Versions,
         dropped_files::{DroppedFile, FileKey},
         version::Version,
     },
 };
 
-/// Bytes of one version of a table file, current, dropped from the manifest, or known by its name
-/// only.
+/// Finds table files by their names, open or dropped, and serves their bytes.
+pub(crate) struct FileServer {
+    versions: Arc<Versions>,
+    copies: Arc<CopyReader>,
+    pub local_verifier: Arc<LocalVerifier>,
+}
+
+/// Bytes of one version of a table file: open, or dropped from the manifest.
 #[derive(Clone)]
 pub struct FileBytes {
     object: Arc<Object>,
-    of: Of,
-    shared: Arc<Shared>,
+    file: File,
+    server: Arc<FileServer>,
 }
 
-/// Pieces, and then perhaps an error.
+/// Pieces of a range, and then perhaps an error.
 pub(super) type Pieces = BoxStream<'static, Result<Bytes, Error>>;
 
 impl fmt::Debug for FileBytes {
@@ -40,40 +50,39 @@ impl fmt::Debug for FileBytes {
 }
 
 #[derive(Clone, Debug)]
-enum Of {
-    /// A file whose index is in memory, and with it what was pinned.
+enum File {
+    /// File whose index and pinned dictionaries are in memory.
     Open(Arc<TableFile>),
-    Old(Arc<DroppedFile>),
+    Dropped(Arc<DroppedFile>),
 }
 
-impl Of {
+impl File {
     fn set_gone(&self) {
         match self {
             Self::Open(file) => file.set_gone(),
-            Self::Old(file) => file.set_gone(),
+            Self::Dropped(file) => file.set_gone(),
         }
     }
 }
 
 impl FileBytes {
-    /// How many.
+    /// Returns the size of the file in bytes.
     pub fn size(&self) -> u64 {
         self.object.meta().size
     }
 
-    /// As the object store has it, or made of what it has.
+    /// Returns the object's ETag, or what stands in for one where the store has none.
     pub fn etag(&self) -> &str {
         &self.object.meta().etag
     }
 
-    /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the
-    /// store. With [`Use::Again`] each chunk of an open file is compared with its address before
-    /// its bytes are given.
+    /// Streams a range in order. Pinned dictionaries come from memory, whatever becomes of the
+    /// store. With [`Use::Again`] each chunk of an open file is verified before its bytes leave.
     ///
     /// # Errors
-    /// Of the stream, which ends with it: [`Error::Unreachable`], also if the object was replaced
-    /// or removed meanwhile; [`Error::TooLate`]; [`Error::Corrupt`] for a chunk that is not what
-    /// its address says; [`Error::Refused`] for a range that is not within the object.
+    /// The stream ends with an error: [`Error::Unreachable`], also if the object was replaced or
+    /// removed meanwhile; [`Error::DeadlineExceeded`]; [`Error::Corrupt`] for a chunk that its
+    /// address does not match; [`Error::Refused`] for a range that is not within the object.
     pub fn stream(
         &self,
         range: Range<u64>,
@@ -83,79 +92,77 @@ impl FileBytes {
             return stream::once(ready(Ok(bytes))).boxed();
         }
         let is_within = range.start <= range.end && range.end <= self.size();
-        match (&self.of, options.purpose) {
-            (Of::Open(file), Use::Again) if is_within => {
-                verified_range::stream(&self.shared, file, range, options.timeout)
+        match (&self.file, options.purpose) {
+            (File::Open(file), Use::Again) if is_within => {
+                verified_range::stream(&self.server.copies, file, range, options.timeout)
             }
-            (Of::Open(file), Use::Once) => {
-                let copying = CopyGuard { shared: self.shared.clone(), file: file.clone() };
-                let next = async |(mut pieces, copying): (Pieces, CopyGuard)| {
-                    Some((pieces.next().await?, (pieces, copying)))
+            (File::Open(file), Use::Once) => {
+                let copy = WholeFileCopy::new(&self.server.local_verifier, file);
+                let next = async |(mut pieces, copy): (Pieces, WholeFileCopy)| {
+                    Some((pieces.next().await?, (pieces, copy)))
                 };
-                stream::unfold((self.as_it_is(range, options), copying), next).boxed()
+                stream::unfold((self.unverified(range, options), copy), next).boxed()
             }
-            _ => self.as_it_is(range, options),
+            _ => self.unverified(range, options),
         }
     }
 
-    fn as_it_is(&self, range: Range<u64>, options: StreamOptions) -> Pieces {
-        let of = self.of.clone();
-        let note = move |error| {
+    fn unverified(&self, range: Range<u64>, options: StreamOptions) -> Pieces {
+        let file = self.file.clone();
+        let convert = move |error| {
             if let ObjectsError::Gone(_) = &error {
-                of.set_gone();
+                file.set_gone();
             }
             Error::from(error)
         };
-        self.object.stream(range, options).map_err(note).boxed()
+        self.object.stream(range, options).map_err(convert).boxed()
     }
 
     fn pinned(&self, range: &Range<u64>) -> Option<Bytes> {
-        match &self.of {
-            Of::Open(file) => file.pins.get(range),
-            Of::Old(file) => file.pinned(range),
+        match &self.file {
+            File::Open(file) => file.pinned.get(range),
+            File::Dropped(file) => file.pinned(range),
         }
     }
 }
 
-impl Store {
-    /// A table file by its name; none if the store does not hold it in this version, and for a
+impl FileServer {
+    pub fn new(
+        versions: Arc<Versions>,
+        copies: Arc<CopyReader>,
+        local_verifier: Arc<LocalVerifier>,
+    ) -> Self {
+        Self { versions, copies, local_verifier }
+    }
+
+    /// Finds a table file by its name and version; none if the store does not hold it, and for a
     /// journal.
-    ///
-    /// # Errors
-    /// As [`Store::get`]; and [`Error::Unreachable`] when a file that no version names cannot be
-    /// looked for.
-    pub async fn file_bytes(
-        &self,
-        id: FileId,
-        kind: FileKind,
-        version: u64,
+    pub async fn find(
+        self: &Arc<Self>,
+        key: FileKey,
         deadline: Instant,
     ) -> Result<Option<FileBytes>, Error> {
-        let shared = self.shared();
-        if shared.is_closed() {
-            return Err(Error::Closed);
-        }
-        if id == FileId::JOURNAL {
+        if key.id == FileId::JOURNAL {
             return Ok(None);
         }
-        let key = FileKey { id, kind, version };
-        let version = self.version_until(deadline).await?;
+        let version = self.versions.opened_by(deadline, false).await?;
         if let Some(file) = open_file(&version, key) {
-            let (object, of) = (file.object.clone(), Of::Open(file.clone()));
-            return Ok(Some(FileBytes { object, of, shared: shared.clone() }));
+            let (object, file) = (file.object.clone(), File::Open(file.clone()));
+            return Ok(Some(FileBytes { object, file, server: self.clone() }));
         }
-        let looking = shared.clone();
-        let look = async move { looking.old_file(&version.snapshot, key).await };
-        let found = shared.run(deadline, look).await?;
+        let (versions, source) = (self.versions.clone(), self.copies.source.clone());
+        let find =
+            async move { versions.dropped_files.find(&source, &version.snapshot, key).await };
+        let found = self.copies.lifecycle.run(deadline, find).await?;
         Ok(found.map(|(file, object)| FileBytes {
             object,
-            of: Of::Old(file),
-            shared: shared.clone(),
+            file: File::Dropped(file),
+            server: self.clone(),
         }))
     }
 }
 
-/// A file that is open, the current version's or one dropped lately.
+/// Finds an open file, of the current version or in its grace period.
 fn open_file(version: &Version, key: FileKey) -> Option<&Arc<TableFile>> {
     version
         .files()

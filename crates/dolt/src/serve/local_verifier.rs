@@ -1,12 +1,11 @@
-//! What is on local disk of a file, compared with the addresses of its chunks after the file was
-//! copied whole.
+//! Verifies what is on local disk of a table file.
 //!
-//! A copy is given as the store gives it, without waiting for a comparison. But what came wrong
-//! once would be on disk with a good checksum, and in every copy that is made later. So when a copy
-//! has ended, all that has come to disk is compared once, in the background, one file after the
-//! other, with a quarter of a thread; what is wrong is read again from the store. Reads for this do
-//! not count as use. What an earlier process brought is not compared again: `cache verify` does
-//! that.
+//! A copy of a whole file is sent as the store sends it, without waiting for hashes. But bytes that
+//! came wrong once would stay on disk with a good checksum, and go into every later copy. So when a
+//! copy has ended, the local verifier checks once, in the background, all that has come to disk,
+//! one file after the other, with a quarter of a thread; it reads wrong bytes again from the store.
+//! Its reads do not count as use. It does not verify again what an earlier process brought to disk:
+//! `cache verify` does.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +25,7 @@ use tokio::{
     time::{self, sleep},
 };
 
-use super::verified_range::{RangePart, cut};
+use super::range_parts::{RangePart, cut};
 use crate::{
     Error,
     fault::Fault,
@@ -34,52 +33,56 @@ use crate::{
         INLINE_CONTENTS_BYTES_MAX, LOCAL_VERIFICATION_CORRUPT_MAX, LOCAL_VERIFICATION_DELAY,
         LOCAL_VERIFICATION_RESTS, LOCAL_VERIFICATION_TIMEOUT, LOCAL_VERIFICATIONS_MAX,
     },
-    read::decode::{RawChunk, Trust, Wanted},
-    read::dictionaries::LoadedDictionary,
-    read::reader::ReadRequest,
-    shared::Shared,
+    read::{
+        copy_reader::{CopyReader, ReadRequest},
+        decode::{RawChunk, Trust, Wanted},
+        dictionaries::LoadedDictionary,
+    },
     task::blocking,
-    versions::opener::index_sidecar_name,
-    versions::table_file::{TableFile, range},
-    versions::version::ChunkCopy,
+    versions::{
+        opener::index_sidecar_name,
+        table_file::{TableFile, range},
+        version::ChunkCopy,
+    },
 };
 
-/// So much of a kept index is compared at once.
+/// Bytes of an index sidecar that are compared at once with the file on disk.
 const TAIL_PART_BYTES: usize = 1 << 20;
 
-/// Comparisons after copies: one at a time.
-#[derive(Debug)]
+/// Verifies files on local disk, after copies one at a time.
 pub(crate) struct LocalVerifier {
+    copies: Arc<CopyReader>,
     turn: Semaphore,
 }
 
-impl Default for LocalVerifier {
-    fn default() -> Self {
-        Self { turn: Semaphore::new(1) }
-    }
-}
-
-/// Bytes on disk that were compared, and how many of them were wrong.
+/// Bytes on disk that were verified, and how many of them were wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LocalVerification {
+pub(crate) struct VerifiedBytes {
     pub bytes: u64,
     pub corrupt: u64,
     corrupt_chunks: u32,
 }
 
-/// A copy of a file, until it has ended or was given up.
-pub(super) struct CopyGuard {
-    pub shared: Arc<Shared>,
-    pub file: Arc<TableFile>,
+/// Copy of a whole file that a client reads. When it ends or is dropped, the verification of the
+/// file is scheduled.
+pub(super) struct WholeFileCopy {
+    verifier: Arc<LocalVerifier>,
+    file: Arc<TableFile>,
 }
 
-impl Drop for CopyGuard {
-    fn drop(&mut self) {
-        self.shared.compare_later(&self.file);
+impl WholeFileCopy {
+    pub fn new(verifier: &Arc<LocalVerifier>, file: &Arc<TableFile>) -> Self {
+        Self { verifier: verifier.clone(), file: file.clone() }
     }
 }
 
-/// The comparison of a file, from when it is intended.
+impl Drop for WholeFileCopy {
+    fn drop(&mut self) {
+        self.verifier.schedule(&self.file);
+    }
+}
+
+/// Verification of a file that is scheduled or in progress; a file has at most one.
 struct ScheduledVerification(Arc<TableFile>);
 
 impl ScheduledVerification {
@@ -94,110 +97,120 @@ impl Drop for ScheduledVerification {
     }
 }
 
-impl Shared {
-    fn compare_later(self: &Arc<Self>, file: &Arc<TableFile>) {
-        if self.is_closed() || file.object.disk_writes() == 0 {
+impl LocalVerifier {
+    pub fn new(copies: Arc<CopyReader>) -> Self {
+        Self { copies, turn: Semaphore::new(1) }
+    }
+
+    fn schedule(self: &Arc<Self>, file: &Arc<TableFile>) {
+        let lifecycle = &self.copies.lifecycle;
+        if lifecycle.is_closed() || file.object.disk_writes() == 0 {
             return;
         }
-        let Some(intent) = ScheduledVerification::new(file) else { return };
-        let shared = self.clone();
-        self.runtime.spawn(async move {
+        let Some(scheduled) = ScheduledVerification::new(file) else { return };
+        let verifier = self.clone();
+        lifecycle.spawn(async move {
             tokio::select! {
                 biased;
-                () = shared.closed() => {}
-                () = shared.compare_copy(&intent.0) => {}
+                () = verifier.copies.lifecycle.closed() => {}
+                () = verifier.verify_after_copy(&scheduled.0) => {}
             }
         });
     }
 
-    async fn compare_copy(self: &Arc<Self>, file: &Arc<TableFile>) {
-        // The last of it is on its way to the disk.
+    async fn verify_after_copy(&self, file: &Arc<TableFile>) {
+        // The last bytes of the copy are on their way to the disk.
         sleep(LOCAL_VERIFICATION_DELAY).await;
-        let _turn = self.copies.turn.acquire().await;
+        let _turn = self.turn.acquire().await;
         for _ in 0..LOCAL_VERIFICATIONS_MAX {
             let writes = file.object.disk_writes();
-            let compared = self.compare_local(file, LOCAL_VERIFICATION_RESTS, &mut |_| {}).await;
-            if let Err(error) = &compared {
-                log::warn!("table {}: a comparison ended early: {error}", self.name);
+            let verified = self.verify_file(file, LOCAL_VERIFICATION_RESTS, &mut |_| {}).await;
+            if let Err(error) = &verified {
+                log::warn!(
+                    "table {}: a verification of local bytes ended early: {error}",
+                    self.copies.lifecycle.name()
+                );
             }
-            if compared.is_err() || file.object.disk_writes() == writes {
+            if verified.is_err() || file.object.disk_writes() == writes {
                 return;
             }
         }
     }
 
-    /// Compares what is on disk of a file, but for what was compared already, and rests so many
-    /// times as long as it works. Wrong bytes are taken from there and read again.
-    pub(crate) async fn compare_local(
-        self: &Arc<Self>,
+    /// Verifies what is on disk of a file, except chunks that are verified already. Removes wrong
+    /// bytes from disk and reads them again. Rests `rests` times as long as it works.
+    pub async fn verify_file(
+        &self,
         file: &Arc<TableFile>,
         rests: u32,
-        tell: &mut (dyn FnMut(LocalVerification) + Send),
-    ) -> Result<LocalVerification, Error> {
+        report: &mut (dyn FnMut(VerifiedBytes) + Send),
+    ) -> Result<VerifiedBytes, Error> {
         let all = file.clone();
-        let segments = blocking(move || cut(&all, 0..all.object.meta().size)).await?;
-        let (mut compared, mut dictionaries) = (LocalVerification::default(), BTreeSet::new());
-        for segment in segments {
-            let (began, before) = (time::Instant::now(), compared);
-            self.compare_segment(file, &segment, (&mut compared, &mut dictionaries)).await?;
-            tell(compared);
-            if rests != 0 && before != compared {
-                sleep(began.elapsed() * rests).await;
+        let parts = blocking(move || cut(&all, 0..all.object.meta().size)).await?;
+        let (mut verified, mut dictionaries) = (VerifiedBytes::default(), BTreeSet::new());
+        for part in parts {
+            let (started, before) = (time::Instant::now(), verified);
+            self.verify_part(file, &part, (&mut verified, &mut dictionaries)).await?;
+            report(verified);
+            if rests != 0 && before != verified {
+                sleep(started.elapsed() * rests).await;
             }
         }
         for span in dictionaries {
-            self.compare_dictionary(file, span, &mut compared).await?;
+            self.verify_dictionary(file, span, &mut verified).await?;
         }
-        self.compare_tail(file, &mut compared).await?;
-        Ok(compared)
+        self.verify_tail(file, &mut verified).await?;
+        Ok(verified)
     }
 
-    async fn compare_segment(
-        self: &Arc<Self>,
+    async fn verify_part(
+        &self,
         file: &Arc<TableFile>,
-        segment: &RangePart,
-        (compared, dictionaries): (&mut LocalVerification, &mut BTreeSet<Span>),
+        part: &RangePart,
+        (verified, dictionaries): (&mut VerifiedBytes, &mut BTreeSet<Span>),
     ) -> Result<(), Error> {
         let writes = file.object.disk_writes();
-        let is_news = |position: &u32| !file.verified.has(*position, writes);
-        let news: Vec<u32> = segment.chunks.iter().copied().filter(is_news).collect();
-        if news.is_empty() {
+        let is_new = |position: &u32| !file.verified.has(*position, writes);
+        let new: Vec<u32> = part.chunks.iter().copied().filter(is_new).collect();
+        if new.is_empty() {
             return Ok(());
         }
-        let whole = local_bytes(file, segment.range.clone()).await;
-        for position in news {
+        let whole = local_bytes(file, part.range.clone()).await;
+        for position in new {
             let location = file.location(position);
             let span = range(location.span);
             dictionaries.extend(location.dictionary);
             let bytes = match &whole {
-                // Those of a strange file may overlap.
-                Some(whole) if span.end <= segment.range.end => {
-                    whole.slice(within(&span, segment.range.start))
+                // Chunks of a malformed file may reach beyond the part.
+                Some(whole) if span.end <= part.range.end => {
+                    whole.slice(offsets(&span, part.range.start))
                 }
                 _ => match local_bytes(file, span.clone()).await {
                     Some(bytes) => bytes,
                     None => continue,
                 },
             };
-            compared.bytes += span.end - span.start;
+            verified.bytes += span.end - span.start;
             if self.is_right(file, position, bytes).await? {
                 if file.object.disk_writes() == writes && file.object.is_local(span) {
                     file.verified.set(position, writes);
                 }
             } else {
-                compared.corrupt += span.end - span.start;
-                compared.corrupt_chunks += 1;
-                if LOCAL_VERIFICATION_CORRUPT_MAX < compared.corrupt_chunks {
-                    let name = file.name();
+                verified.corrupt += span.end - span.start;
+                verified.corrupt_chunks += 1;
+                if LOCAL_VERIFICATION_CORRUPT_MAX < verified.corrupt_chunks {
                     return Err(Error::Corrupt(format!(
-                        "more than {LOCAL_VERIFICATION_CORRUPT_MAX} chunks of {name} are wrong on disk; the rest is not compared"
+                        "more than {LOCAL_VERIFICATION_CORRUPT_MAX} chunks of {} are wrong on \
+                         disk; the rest is not verified",
+                        file.name()
                     )));
                 }
-                // The first one is worth a line.
-                let level = if compared.corrupt_chunks == 1 { Level::Warn } else { Level::Debug };
+                // Only the first corrupt chunk is worth a warning.
+                let is_first = verified.corrupt_chunks == 1;
+                let level = if is_first { Level::Warn } else { Level::Debug };
                 self.read_again(file, position, level).await;
             }
-            // Others have come meanwhile who wait for a chunk.
+            // Requests that came meanwhile go first.
             yield_now().await;
         }
         Ok(())
@@ -205,121 +218,123 @@ impl Shared {
 
     /// Whether bytes are those of the chunk.
     async fn is_right(
-        self: &Arc<Self>,
+        &self,
         file: &Arc<TableFile>,
         position: u32,
         bytes: Bytes,
     ) -> Result<bool, Error> {
-        let (location, job) = (file.location(position), job(file, position));
+        let (location, request) = (file.location(position), request(file, position));
         let dictionary = match location.dictionary {
             None => None,
-            Some(span) => match self.read_dictionary(file, span, job).await {
-                Ok(dictionary) => Some(dictionary),
-                // With what is to be read instead, its chunks are looked at again.
-                Err(Fault::Corrupt(_)) => return Ok(false),
-                Err(Fault::Error(error)) => return Err(error),
-                Err(Fault::Gone) => {
-                    file.set_gone();
-                    return Err(Error::Unreachable(format!(
-                        "{} was replaced while it was compared",
-                        file.name()
-                    )));
+            Some(span) => {
+                let load = self.copies.dictionaries.load(file, span, request.read_options());
+                match load.await {
+                    Ok(dictionary) => Some(dictionary),
+                    // `read_again` replaces the dictionary, and verifies the chunk with the new one.
+                    Err(Fault::Corrupt(_)) => return Ok(false),
+                    Err(Fault::Error(error)) => return Err(error),
+                    Err(Fault::Gone) => {
+                        file.set_gone();
+                        return Err(Error::Unreachable(format!(
+                            "{} was replaced while it was verified",
+                            file.name()
+                        )));
+                    }
                 }
-            },
+            }
         };
         let Ok(raw) = RawChunk::parse(bytes, location) else { return Ok(false) };
         let is_large = raw.contents_bytes().is_ok_and(|bytes| INLINE_CONTENTS_BYTES_MAX < bytes);
         let id = file.id;
-        let compare = move || {
+        let verify = move || {
             let with = dictionary.as_deref().map(LoadedDictionary::dictionary);
-            let is_right =
-                raw.answer(&job.address, &id, with, (Wanted::Length, Trust::Unverified)).is_ok();
-            dictionary
-                .iter()
-                .filter(|_| is_right)
-                .for_each(|dictionary| dictionary.mark_verified());
+            let how = (Wanted::Length, Trust::Unverified);
+            let is_right = raw.decode(&request.address, &id, with, how).is_ok();
+            dictionary.iter().filter(|_| is_right).for_each(|loaded| loaded.mark_verified());
             is_right
         };
-        if is_large { blocking(compare).await } else { Ok(compare()) }
+        if is_large { blocking(verify).await } else { Ok(verify()) }
     }
 
-    /// As any other reader finds that it is wrong.
-    async fn read_again(self: &Arc<Self>, file: &Arc<TableFile>, position: u32, level: Level) {
-        let place = ChunkCopy { file: file.clone(), position };
-        let job = job(file, position);
+    /// Reads a wrong chunk like any other reader, which replaces it on disk.
+    async fn read_again(&self, file: &Arc<TableFile>, position: u32, level: Level) {
+        let copy = ChunkCopy { file: file.clone(), position };
+        let request = request(file, position);
         log::log!(
             level,
             "table {}: chunk {} in {} is wrong on disk; read again from the store",
-            self.name,
-            job.address,
+            self.copies.lifecycle.name(),
+            request.address,
             file.name()
         );
-        // What the store has may be wrong, too: that was logged, and whoever asks for it is told.
-        let _ = self.read_copy(&place, None, job).await;
+        // If the chunk is wrong in the store, too, the read has logged it; later requests for it
+        // get the error.
+        let _ = self.copies.reread_verified(&copy, None, request).await;
     }
 
-    /// Chunks say whether the dictionary in use is right, and that says whether the one on disk is.
-    async fn compare_dictionary(
-        self: &Arc<Self>,
+    /// Compares a dictionary on disk with the loaded one, which chunks have verified.
+    async fn verify_dictionary(
+        &self,
         file: &Arc<TableFile>,
         span: Span,
-        compared: &mut LocalVerification,
+        verified: &mut VerifiedBytes,
     ) -> Result<(), Error> {
-        let used = self.try_dictionary(file, span);
-        let (Some(used), Some(bytes)) = (used, local_bytes(file, range(span)).await) else {
+        let loaded = self.copies.dictionaries.try_load(file, span);
+        let (Some(loaded), Some(bytes)) = (loaded, local_bytes(file, range(span)).await) else {
             return Ok(());
         };
         let is_same = blocking(move || {
             LoadedDictionary::decode(&bytes)
-                .is_ok_and(|own| own.dictionary().bytes() == used.dictionary().bytes())
+                .is_ok_and(|local| local.dictionary().bytes() == loaded.dictionary().bytes())
         });
         if is_same.await? {
-            compared.bytes += u64::from(span.length);
+            verified.bytes += u64::from(span.length);
         } else {
-            self.remove_wrong(file, range(span), compared);
+            self.remove_corrupt(file, range(span), verified);
         }
         Ok(())
     }
 
-    /// The index was read twice when the file was opened, and kept.
-    async fn compare_tail(
+    /// Compares the end of the file with the index sidecar, of which two reads agreed when the file
+    /// was opened.
+    async fn verify_tail(
         &self,
         file: &Arc<TableFile>,
-        compared: &mut LocalVerification,
+        verified: &mut VerifiedBytes,
     ) -> Result<(), Error> {
         let meta = file.object.meta().clone();
-        let kept =
-            self.cache.run_blocking(move |cache| cache.kept(&index_sidecar_name(&meta))).await;
-        let Some(kept) = kept.flatten() else { return Ok(()) };
-        let mut start = file.object.meta().size.saturating_sub(kept.len() as u64);
-        for part in kept.chunks(TAIL_PART_BYTES) {
+        let read = move |cache: &busload_objects::Cache| cache.kept(&index_sidecar_name(&meta));
+        let sidecar = self.copies.source.cache.run_blocking(read).await;
+        let Some(sidecar) = sidecar.flatten() else { return Ok(()) };
+        let mut start = file.object.meta().size.saturating_sub(sidecar.len() as u64);
+        for part in sidecar.chunks(TAIL_PART_BYTES) {
             let part_range = start..start + part.len() as u64;
             start = part_range.end;
             match local_bytes(file, part_range.clone()).await {
-                Some(bytes) if bytes == part => compared.bytes += part.len() as u64,
-                Some(_) => self.remove_wrong(file, part_range, compared),
+                Some(bytes) if bytes == part => verified.bytes += part.len() as u64,
+                Some(_) => self.remove_corrupt(file, part_range, verified),
                 None => {}
             }
         }
         Ok(())
     }
 
-    /// Whoever wants it next has it from the store.
-    fn remove_wrong(&self, file: &TableFile, wrong: Range<u64>, compared: &mut LocalVerification) {
-        let bytes = wrong.end - wrong.start;
-        compared.bytes += bytes;
-        compared.corrupt += bytes;
-        self.counters.count_corrupt();
+    /// Removes bytes from disk; the next read gets them from the store.
+    fn remove_corrupt(&self, file: &TableFile, corrupt: Range<u64>, verified: &mut VerifiedBytes) {
+        let bytes = corrupt.end - corrupt.start;
+        verified.bytes += bytes;
+        verified.corrupt += bytes;
+        self.copies.count_corrupt();
         log::warn!(
-            "table {}: bytes {wrong:?} of {} are wrong on disk and are removed",
-            self.name,
+            "table {}: bytes {corrupt:?} of {} are wrong on disk and are removed",
+            self.copies.lifecycle.name(),
             file.name()
         );
-        file.object.invalidate(wrong);
+        file.object.invalidate(corrupt);
     }
 }
 
-/// What is on disk of a range, if all of it is.
+/// Reads a range from disk, if all of it is there.
 async fn local_bytes(file: &TableFile, range: Range<u64>) -> Option<Bytes> {
     if !file.object.is_local(range.clone()) {
         return None;
@@ -333,21 +348,16 @@ async fn local_bytes(file: &TableFile, range: Range<u64>) -> Option<Bytes> {
     Some(bytes.freeze())
 }
 
-fn job(file: &TableFile, position: u32) -> ReadRequest {
-    let deadline = deadline();
-    ReadRequest {
-        address: file.index.address(position),
-        want: Wanted::Length,
-        local_only: false,
-        deadline,
-    }
+fn request(file: &TableFile, position: u32) -> ReadRequest {
+    let (address, deadline) = (file.index.address(position), deadline());
+    ReadRequest { address, wanted: Wanted::Length, local_only: false, deadline }
 }
 
 fn deadline() -> Instant {
     (time::Instant::now() + LOCAL_VERIFICATION_TIMEOUT).into_std()
 }
 
-fn within(span: &Range<u64>, start: u64) -> Range<usize> {
-    let offset = |at: u64| usize::try_from(at - start).expect("a segment fits into memory");
+fn offsets(span: &Range<u64>, start: u64) -> Range<usize> {
+    let offset = |at: u64| usize::try_from(at - start).expect("a part fits into memory");
     offset(span.start)..offset(span.end)
 }

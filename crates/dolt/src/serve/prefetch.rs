@@ -1,4 +1,4 @@
-//! Reads and checks chunks whose places were told, because their bytes are about to be asked for.
+//! Prefetches chunks whose locations were advertised, because a client is about to ask for them.
 
 use std::{
     sync::{
@@ -23,231 +23,231 @@ use tokio::{
 
 use super::{Located, Location};
 use crate::{
-    Store,
     limits::{
         PREFETCH_AHEAD_TIME, PREFETCH_BYTES_MAX, PREFETCH_BYTES_MIN, PREFETCH_DISK_READS_MAX,
         PREFETCH_TIMEOUT, PREFETCHES_MAX,
     },
-    read::decode::Wanted,
-    read::reader::ReadRequest,
-    read::window::{PlannedRead, Window, sort},
-    shared::Shared,
-    versions::table_file::range,
-    versions::version::ChunkCopy,
+    read::{
+        copy_reader::{CopyReader, ReadRequest},
+        decode::Wanted,
+        window::{PlannedRead, Window, sort},
+    },
+    versions::{table_file::range, version::ChunkCopy},
 };
 
-/// What prefetches of a store may take together. What they may not is read when it is asked for.
+/// Starts prefetches and bounds what all of them take together. Chunks beyond the bounds are
+/// skipped, and read when a client asks for them.
+pub(crate) struct Prefetcher {
+    copies: Arc<CopyReader>,
+    budget: PrefetchBudget,
+}
+
+/// Prefetches in progress and their bytes, bounded.
 #[derive(Debug)]
-pub(crate) struct Prefetches {
+struct PrefetchBudget {
     tasks: Arc<Semaphore>,
     /// Stored bytes of chunks.
     bytes: Arc<Semaphore>,
-    /// Chunks.
+    /// Number of chunks skipped for want of budget.
     skipped: AtomicU64,
 }
 
-/// Held by one prefetch.
-struct Room {
+/// Budget that one prefetch holds.
+struct Reservation {
     _task: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
 }
 
-impl Prefetches {
-    pub fn new() -> Self {
+impl Prefetcher {
+    pub fn new(copies: Arc<CopyReader>) -> Self {
+        Self { copies, budget: PrefetchBudget::new() }
+    }
+
+    /// Number of prefetches in progress.
+    pub fn in_progress(&self) -> u64 {
+        (PREFETCHES_MAX - self.budget.tasks.available_permits()) as u64
+    }
+
+    /// Number of chunks skipped so far.
+    pub fn skipped(&self) -> u64 {
+        self.budget.skipped.load(Relaxed)
+    }
+
+    /// Starts to bring chunks to where they can be read at once, and verifies them. Returns at
+    /// once; skips chunks for which there is no budget.
+    pub fn prefetch(&self, located: &Located) {
+        let located = located.locations.iter().flatten();
+        let mut reads: Vec<PlannedRead> =
+            located.filter(|location| !is_ready(location)).map(plan_read).collect();
+        if reads.is_empty() || self.copies.lifecycle.is_closed() {
+            return;
+        }
+        let bytes_max = bytes_ahead(self.copies.source.remote.bandwidth());
+        let Some(reservation) = self.budget.reserve(&mut reads, bytes_max) else { return };
+        let (copies, deadline) = (self.copies.clone(), deadline());
+        self.copies.lifecycle.spawn(async move {
+            let lifecycle = &copies.lifecycle;
+            let read = prefetch(&copies, reads, deadline).map(Ok);
+            if let Err(error) = lifecycle.within_deadline(deadline, read).await {
+                log::debug!("table {}: prefetch: {error}", lifecycle.name());
+            }
+            drop(reservation);
+        });
+    }
+}
+
+impl PrefetchBudget {
+    fn new() -> Self {
+        let bytes = usize::try_from(PREFETCH_BYTES_MAX).expect("limits say so");
         Self {
             tasks: Arc::new(Semaphore::new(PREFETCHES_MAX)),
-            bytes: Arc::new(Semaphore::new(
-                usize::try_from(PREFETCH_BYTES_MAX).expect("limits say so"),
-            )),
+            bytes: Arc::new(Semaphore::new(bytes)),
             skipped: AtomicU64::new(0),
         }
     }
 
-    pub fn under_way(&self) -> u64 {
-        (PREFETCHES_MAX - self.tasks.available_permits()) as u64
-    }
-
-    pub fn skipped(&self) -> u64 {
-        self.skipped.load(Relaxed)
-    }
-
-    /// Room for some of these chunks; those for which there is none are taken out. All prefetches
-    /// together take at most so many bytes.
-    fn room(&self, items: &mut Vec<PlannedRead>, bytes_max: u64) -> Option<Room> {
-        let count = items.len();
-        let room = self.find_room(items, bytes_max);
-        let prefetched = if room.is_some() { items.len() } else { 0 };
+    /// Reserves budget for some of these chunks, and removes the others. All prefetches together
+    /// read at most `bytes_max` bytes from the store.
+    fn reserve(&self, reads: &mut Vec<PlannedRead>, bytes_max: u64) -> Option<Reservation> {
+        let count = reads.len();
+        let reservation = self.try_reserve(reads, bytes_max);
+        let prefetched = if reservation.is_some() { reads.len() } else { 0 };
         self.skipped.fetch_add((count - prefetched) as u64, Relaxed);
-        room
+        reservation
     }
 
-    fn find_room(&self, items: &mut Vec<PlannedRead>, bytes_max: u64) -> Option<Room> {
+    fn try_reserve(&self, reads: &mut Vec<PlannedRead>, bytes_max: u64) -> Option<Reservation> {
         let task = self.tasks.clone().try_acquire_owned().ok()?;
         let kept_free =
             usize::try_from(PREFETCH_BYTES_MAX.saturating_sub(bytes_max)).expect("limits say so");
-        let (room, mut taken) = (self.bytes.available_permits(), 0);
-        items.retain(|item| {
+        let (free, mut taken) = (self.bytes.available_permits(), 0);
+        reads.retain(|read| {
             let bytes =
-                usize::try_from(item.location.span.length).expect("a chunk fits into memory");
-            // What is on disk takes nothing from the store's link.
-            let room = if item.is_local() { room } else { room.saturating_sub(kept_free) };
-            let fits = taken + bytes <= room;
+                usize::try_from(read.location.span.length).expect("a chunk fits into memory");
+            // Chunks on disk take no bandwidth of the store.
+            let free = if read.is_local() { free } else { free.saturating_sub(kept_free) };
+            let fits = taken + bytes <= free;
             taken += if fits { bytes } else { 0 };
             fits
         });
-        // Others may have been faster.
+        // Fails if concurrent prefetches reserved the bytes first.
         let bytes = self.bytes.clone().try_acquire_many_owned(u32::try_from(taken).ok()?).ok()?;
-        (!items.is_empty()).then_some(Room { _task: task, _bytes: bytes })
+        (!reads.is_empty()).then_some(Reservation { _task: task, _bytes: bytes })
     }
 }
 
-impl Store {
-    /// Starts to bring chunks to where they can be had at once, and checks them: somebody was told
-    /// where they are. Returns at once; does nothing when too much of the like is under way.
-    pub fn prefetch(&self, located: &Located) {
-        let shared = self.shared();
-        let mut items: Vec<PlannedRead> = located
-            .locations
-            .iter()
-            .flatten()
-            .filter(|location| !is_ready(location))
-            .map(item)
-            .collect();
-        if items.is_empty() || shared.is_closed() {
-            return;
-        }
-        let bytes_max = bytes_ahead(shared.remote.bandwidth());
-        let Some(room) = shared.prefetches.room(&mut items, bytes_max) else { return };
-        let (reading, deadline) = (shared.clone(), in_time());
-        shared.runtime.spawn(async move {
-            let read = reading.prefetch(items, deadline).map(Ok);
-            if let Err(error) = reading.within_time(deadline, read).await {
-                log::debug!("table {}: prefetch: {error}", reading.name);
-            }
-            drop(room);
-        });
-    }
-}
-
-/// What the store brings soon, when a read brings so much per second. Those under way share a link,
-/// so they are not counted.
+/// Returns how many bytes the store brings soon, at the bytes per second of a read. Prefetches in
+/// progress share the link, so they do not count extra.
 fn bytes_ahead(bandwidth: Option<f64>) -> u64 {
     let bytes = bandwidth.unwrap_or(0.0) * PREFETCH_AHEAD_TIME.as_secs_f64();
-    // A cast of what is out of bounds gives the bound.
+    // A float cast saturates.
     (bytes as u64).clamp(PREFETCH_BYTES_MIN, PREFETCH_BYTES_MAX)
 }
 
-/// Whether a chunk is on local disk as it was when it was compared with its address.
+/// Whether a chunk is on local disk, as it was when it was verified.
 fn is_ready(location: &Location) -> bool {
     let object = &location.file.object;
-    let is_refreshed = location.file.verified.has(location.position, object.disk_writes());
-    is_refreshed && object.is_local(range(location.span))
+    let is_verified = location.file.verified.has(location.position, object.disk_writes());
+    is_verified && object.is_local(range(location.span))
 }
 
-fn item(location: &Location) -> PlannedRead {
-    let place = ChunkCopy { file: location.file.clone(), position: location.position };
+fn plan_read(location: &Location) -> PlannedRead {
+    let copy = ChunkCopy { file: location.file.clone(), position: location.position };
     let Location { span, dictionary, .. } = *location;
-    PlannedRead { index: 0, place, location: ChunkLocation { span, dictionary } }
+    PlannedRead { index: 0, copy, location: ChunkLocation { span, dictionary } }
 }
 
-fn in_time() -> Instant {
+fn deadline() -> Instant {
     (time::Instant::now() + PREFETCH_TIMEOUT).into_std()
 }
 
 impl PlannedRead {
     fn address(&self) -> ChunkAddress {
-        self.place.file.index.address(self.place.position)
+        self.copy.file.index.address(self.copy.position)
     }
 
     fn is_local(&self) -> bool {
-        self.place.file.object.is_local(range(self.location.span))
+        self.copy.file.object.is_local(range(self.location.span))
     }
 
-    fn job(&self, from: From, deadline: Instant) -> ReadRequest {
-        ReadRequest {
-            address: self.address(),
-            want: Wanted::Length,
-            local_only: from == From::Disk,
-            deadline,
-        }
+    fn request(&self, from: From, deadline: Instant) -> ReadRequest {
+        let local_only = from == From::Disk;
+        ReadRequest { address: self.address(), wanted: Wanted::Length, local_only, deadline }
     }
 }
 
-/// Where a chunk is read from.
+/// Where a prefetch reads a chunk from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Disk,
     Anywhere,
 }
 
-impl Shared {
-    async fn prefetch(self: &Arc<Self>, items: Vec<PlannedRead>, deadline: Instant) {
-        let (local, far) = items.into_iter().partition(PlannedRead::is_local);
-        let (again, ()) =
-            join(self.check_local(local, deadline), self.read_far(far, deadline)).await;
-        self.read_far(again, deadline).await;
-    }
+async fn prefetch(copies: &Arc<CopyReader>, reads: Vec<PlannedRead>, deadline: Instant) {
+    let (local, remote) = reads.into_iter().partition(PlannedRead::is_local);
+    let local = verify_on_disk(copies, local, deadline);
+    let (again, ()) = join(local, read_all(copies, remote, deadline)).await;
+    read_all(copies, again, deadline).await;
+}
 
-    /// Compares what is on disk with addresses. Returns what is not there after all, or was wrong
-    /// there.
-    async fn check_local(
-        self: &Arc<Self>,
-        items: Vec<PlannedRead>,
-        deadline: Instant,
-    ) -> Vec<PlannedRead> {
-        let mut slow = Vec::new();
-        for item in items {
-            let ChunkCopy { file, position } = &item.place;
-            if self.try_read(file, *position, &item.address(), Wanted::Length).is_none() {
-                slow.push(item);
-            }
-            consume_budget().await;
+/// Verifies chunks on disk. Returns those that are missing or wrong there after all.
+async fn verify_on_disk(
+    copies: &CopyReader,
+    reads: Vec<PlannedRead>,
+    deadline: Instant,
+) -> Vec<PlannedRead> {
+    let mut slow = Vec::new();
+    for read in reads {
+        let ChunkCopy { file, position } = &read.copy;
+        if copies.try_read(file, *position, &read.address(), Wanted::Length).is_none() {
+            slow.push(read);
         }
-        let checked = stream::iter(slow).map(|item| self.check_on_disk(item, deadline));
-        checked.buffer_unordered(PREFETCH_DISK_READS_MAX).filter_map(future::ready).collect().await
+        consume_budget().await;
     }
+    let verified = stream::iter(slow).map(|read| verify_one_on_disk(copies, read, deadline));
+    verified.buffer_unordered(PREFETCH_DISK_READS_MAX).filter_map(future::ready).collect().await
+}
 
-    /// Returns what is to be read elsewhere.
-    async fn check_on_disk(
-        self: &Arc<Self>,
-        item: PlannedRead,
-        deadline: Instant,
-    ) -> Option<PlannedRead> {
-        let ChunkCopy { file, position } = &item.place;
-        let writes = file.object.disk_writes();
-        if self.read_copy(&item.place, None, item.job(From::Disk, deadline)).await.is_err() {
-            return Some(item);
-        }
-        if file.object.disk_writes() == writes {
-            file.verified.set(*position, writes);
-        }
-        None
+/// Returns the chunk if it has to be read elsewhere.
+async fn verify_one_on_disk(
+    copies: &CopyReader,
+    read: PlannedRead,
+    deadline: Instant,
+) -> Option<PlannedRead> {
+    let ChunkCopy { file, position } = &read.copy;
+    let writes = file.object.disk_writes();
+    let request = read.request(From::Disk, deadline);
+    if copies.reread_verified(&read.copy, None, request).await.is_err() {
+        return Some(read);
     }
+    if file.object.disk_writes() == writes {
+        file.verified.set(*position, writes);
+    }
+    None
+}
 
-    async fn read_far(self: &Arc<Self>, mut items: Vec<PlannedRead>, deadline: Instant) {
-        sort(&mut items);
-        let shared = self.clone();
-        let finish = Arc::new(move |item: PlannedRead, started| {
-            let shared = shared.clone();
-            async move {
-                let job = item.job(From::Anywhere, deadline);
-                // Whoever comes for the bytes is told what is wrong; here it is enough that they
-                // were looked at.
-                shared.read_copy_unless_corrupt(&item.place, Some(started), job).await.is_ok()
-            }
-            .boxed()
-        });
-        let options = Box::new(move || ReadOptions { deadline, local_only: false });
-        let mut window = Window::new(options, items, finish);
-        while window.next().await.is_some() {}
-    }
+async fn read_all(copies: &Arc<CopyReader>, mut reads: Vec<PlannedRead>, deadline: Instant) {
+    sort(&mut reads);
+    let copies = copies.clone();
+    let finish = Arc::new(move |read: PlannedRead, started| {
+        let copies = copies.clone();
+        async move {
+            let request = read.request(From::Anywhere, deadline);
+            // An error is for the client that asks for the bytes; a prefetch only notes it.
+            copies.read_verified(&read.copy, Some(started), request).await.is_ok()
+        }
+        .boxed()
+    });
+    let options = Box::new(move || ReadOptions { deadline, local_only: false });
+    let mut window = Window::new(options, reads, finish);
+    while window.next().await.is_some() {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What was prefetched had the line to itself for a minute, and what was asked for waited.
+    /// Prefetches once took the whole link for a minute, while requests waited.
     #[test]
     fn no_more_is_prefetched_than_the_store_brings_soon() {
         assert_eq!(bytes_ahead(None), PREFETCH_BYTES_MIN);

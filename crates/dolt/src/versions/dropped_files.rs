@@ -1,5 +1,5 @@
-//! Table files that no version names any more: found by their names, or remembered for what was
-//! promised of them.
+//! Table files that no version names any more. The store looks for their objects by name, and
+//! remembers the dictionaries of those files that were open when clients were told of them.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -17,8 +17,8 @@ use tokio::sync::OnceCell;
 
 use crate::{
     Error,
-    limits::{OLD_FILES_MAX, PINNED_BYTES_MAX},
-    shared::Shared,
+    limits::{DROPPED_FILES_MAX, PINNED_BYTES_MAX},
+    object_source::ObjectSource,
     versions::object_names::{Naming, OLD_GENERATION},
     versions::table_file::{object_version::version_of, pinned_dictionaries::PinnedDictionaries},
     versions::version::{Snapshot, Version},
@@ -32,64 +32,64 @@ pub(crate) struct FileKey {
     pub version: u64,
 }
 
-/// One that was asked for, and its object once that was found.
+/// A dropped file that a client asked for, and its object once that was found.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedFile {
     object: OnceCell<Arc<Object>>,
     is_gone: AtomicBool,
-    closed: Option<Arc<Closed>>,
+    closed: Option<Arc<ClosedFile>>,
 }
 
-/// What is left of a file that was open and whose dictionaries were told of.
+/// Object and pinned dictionaries of a file that was open and is closed.
 #[derive(Debug)]
-struct Closed {
+struct ClosedFile {
     object: Arc<Object>,
-    pins: Arc<PinnedDictionaries>,
+    pinned: Arc<PinnedDictionaries>,
 }
 
-/// Those asked for lately, so that the store is asked about each of them once and not for every
-/// range of it.
+/// Dropped files of the latest requests, so that the object store is asked about each of them once
+/// and not for every range.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedFiles {
-    /// Those used last come last.
+    /// Files in the order of their last use, the latest last.
     known: Mutex<Known>,
 }
 
 type Known = VecDeque<(FileKey, Arc<DroppedFile>)>;
 
-/// Why there is no object.
-enum Unfound {
+/// Why no object was found.
+enum NotFound {
     Missing,
     Error(Error),
 }
 
 impl DroppedFile {
-    /// The object was replaced or removed: whoever comes next looks for it again.
+    /// Notes that the object was replaced or removed: the next request looks for it again.
     pub fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
     }
 
-    /// A dictionary that was promised.
+    /// Returns bytes of a pinned dictionary.
     pub fn pinned(&self, range: &Range<u64>) -> Option<Bytes> {
-        self.closed.as_ref()?.pins.get(range)
+        self.closed.as_ref()?.pinned.get(range)
     }
 
-    /// The same one, not looked for yet.
-    fn anew(&self) -> Self {
+    /// Returns the same file, whose object has to be looked for again.
+    fn not_looked_for(&self) -> Self {
         Self { closed: self.closed.clone(), ..Self::default() }
     }
 
     fn pinned_bytes(&self) -> u64 {
-        self.closed.as_ref().map_or(0, |closed| closed.pins.memory_bytes())
+        self.closed.as_ref().map_or(0, |closed| closed.pinned.memory_bytes())
     }
 }
 
 impl DroppedFiles {
-    /// What is known of a file; whoever asks for the same one at the same time gets the same.
+    /// Returns what is known of a file; concurrent requests for one file share it.
     fn get(&self, key: FileKey) -> Arc<DroppedFile> {
         let mut known = self.lock();
         let file = match take(&mut known, key) {
-            Some(file) if file.is_gone.load(Relaxed) => Arc::new(file.anew()),
+            Some(file) if file.is_gone.load(Relaxed) => Arc::new(file.not_looked_for()),
             Some(file) => file,
             None => Arc::default(),
         };
@@ -97,20 +97,21 @@ impl DroppedFiles {
         file
     }
 
-    /// Nothing is known of it, so it takes no place.
+    /// Removes a file of which nothing is known.
     fn forget(&self, file: &Arc<DroppedFile>) {
         self.lock().retain(|(_, other)| !Arc::ptr_eq(other, file));
     }
 
-    /// Remembers those files that are open in one version and not in the next, if dictionaries of
-    /// them were told of: somebody may be about to ask for one.
+    /// Remembers the files that are open in one version and not in the next, if their dictionaries
+    /// were advertised: a client may be about to ask for one.
     pub fn remember_closed(&self, before: &Version, after: &Version) {
         let open: HashSet<u64> = after.files().map(|file| file.serial).collect();
         for file in before.files().filter(|file| !open.contains(&file.serial)) {
-            if file.pins.memory_bytes() == 0 {
+            if file.pinned.memory_bytes() == 0 {
                 continue;
             }
-            let closed = Arc::new(Closed { object: file.object.clone(), pins: file.pins.clone() });
+            let closed =
+                Arc::new(ClosedFile { object: file.object.clone(), pinned: file.pinned.clone() });
             let object = (!file.is_gone()).then(|| file.object.clone());
             let old = DroppedFile {
                 object: OnceCell::new_with(object),
@@ -130,61 +131,62 @@ impl DroppedFiles {
 }
 
 fn take(known: &mut Known, key: FileKey) -> Option<Arc<DroppedFile>> {
-    let place = known.iter().position(|(other, _)| *other == key)?;
-    known.remove(place).map(|(_, file)| file)
+    let index = known.iter().position(|(other, _)| *other == key)?;
+    known.remove(index).map(|(_, file)| file)
 }
 
-/// As the one used last; the first ones have to go if there is no room.
+/// Adds a file as the one used last, and removes the least recently used ones beyond the limits.
 fn put(known: &mut Known, key: FileKey, file: Arc<DroppedFile>) {
     known.push_back((key, file));
     let pinned = |known: &Known| known.iter().map(|(_, file)| file.pinned_bytes()).sum::<u64>();
-    while OLD_FILES_MAX < known.len() || PINNED_BYTES_MAX < pinned(known) {
+    while DROPPED_FILES_MAX < known.len() || PINNED_BYTES_MAX < pinned(known) {
         known.pop_front();
     }
 }
 
-impl Shared {
-    /// An object of this name in this version, if the store has one. One question to the store for
-    /// all who ask at the same time.
-    pub async fn old_file(
+impl DroppedFiles {
+    /// Finds the object of this name and version, if the store has it. Concurrent callers share
+    /// the request to the object store.
+    pub async fn find(
         &self,
+        source: &ObjectSource,
         snapshot: &Snapshot,
         key: FileKey,
     ) -> Result<Option<(Arc<DroppedFile>, Arc<Object>)>, Error> {
-        let file = self.old_files.get(key);
-        match file.object.get_or_try_init(|| self.find_old_file(snapshot, key)).await {
+        let file = self.get(key);
+        match file.object.get_or_try_init(|| find_object(source, snapshot, key)).await {
             Ok(object) => Ok(Some((file.clone(), object.clone()))),
-            Err(unfound) => {
-                // Its dictionaries can be had; what else is asked of it fails.
+            Err(not_found) => {
+                // Its dictionaries are in memory; reads of other ranges fail.
                 if let Some(closed) = &file.closed {
                     return Ok(Some((file.clone(), closed.object.clone())));
                 }
-                self.old_files.forget(&file);
-                match unfound {
-                    Unfound::Missing => Ok(None),
-                    Unfound::Error(error) => Err(error),
+                self.forget(&file);
+                match not_found {
+                    NotFound::Missing => Ok(None),
+                    NotFound::Error(error) => Err(error),
                 }
             }
         }
     }
-
-    async fn find_old_file(
-        &self,
-        snapshot: &Snapshot,
-        key: FileKey,
-    ) -> Result<Arc<Object>, Unfound> {
-        for name in names(snapshot, key) {
-            let found =
-                self.remote.head(&name).await.map_err(|error| Unfound::Error(error.into()))?;
-            if let Some(meta) = found.filter(|meta| version_of(meta) == key.version) {
-                return Ok(self.cache.object(&self.remote, &meta));
-            }
-        }
-        Err(Unfound::Missing)
-    }
 }
 
-/// Names that the object may have.
+async fn find_object(
+    source: &ObjectSource,
+    snapshot: &Snapshot,
+    key: FileKey,
+) -> Result<Arc<Object>, NotFound> {
+    for name in names(snapshot, key) {
+        let found =
+            source.remote.head(&name).await.map_err(|error| NotFound::Error(error.into()))?;
+        if let Some(meta) = found.filter(|meta| version_of(meta) == key.version) {
+            return Ok(source.object(&meta));
+        }
+    }
+    Err(NotFound::Missing)
+}
+
+/// Lists the names that the object may have.
 fn names(snapshot: &Snapshot, key: FileKey) -> impl Iterator<Item = String> {
     let naming = snapshot.naming;
     let has_old = naming == Naming::Plain && snapshot.old_generation.is_some();
@@ -201,28 +203,31 @@ mod tests {
     }
 
     #[test]
-    fn those_used_last_are_remembered() {
+    fn the_files_used_last_are_remembered() {
         let files = DroppedFiles::default();
         let first = files.get(key(0));
         let second = files.get(key(1));
-        for number in (2..).take(OLD_FILES_MAX - 2) {
+        for number in (2..).take(DROPPED_FILES_MAX - 2) {
             files.get(key(number));
         }
         assert!(Arc::ptr_eq(&files.get(key(0)), &first));
         files.get(key(u64::MAX));
         assert!(Arc::ptr_eq(&files.get(key(0)), &first), "it was used again");
-        assert!(!Arc::ptr_eq(&files.get(key(1)), &second), "it had to go");
+        assert!(
+            !Arc::ptr_eq(&files.get(key(1)), &second),
+            "the least recently used file is forgotten"
+        );
     }
 
     #[test]
-    fn what_is_gone_or_forgotten_is_looked_for_again() {
+    fn a_file_that_is_gone_or_forgotten_is_looked_for_again() {
         let files = DroppedFiles::default();
         let file = files.get(key(0));
         file.set_gone();
         let again = files.get(key(0));
         assert!(!Arc::ptr_eq(&again, &file));
         files.forget(&file);
-        assert!(Arc::ptr_eq(&files.get(key(0)), &again), "that was another one");
+        assert!(Arc::ptr_eq(&files.get(key(0)), &again), "the other file was forgotten");
         files.forget(&again);
         assert!(!Arc::ptr_eq(&files.get(key(0)), &again));
     }

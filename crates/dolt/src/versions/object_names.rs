@@ -6,7 +6,7 @@
 //! | local blob store | `manifest.bs` | `ID.bs`, `ID.darc.bs` |
 //! | old generation of a local store, beside a plain one | `oldgen/manifest` | `oldgen/ID`, `oldgen/ID.darc` |
 //!
-//! Other objects (`.records`, `.tail`, locks, temporary files) are not looked at.
+//! The store ignores other objects (`.records`, `.tail`, locks, temporary files).
 
 use busload_chunks::{FileId, FileKind};
 
@@ -14,13 +14,13 @@ use busload_chunks::{FileId, FileKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
     Plain,
-    /// Every name ends in `.bs`.
+    /// Names of a local blob store, which all end in `.bs`.
     BlobStore,
 }
 
-/// The folder of the old generation.
+/// Folder of the old generation.
 pub(crate) const OLD_GENERATION: &str = "oldgen";
-/// Its manifest.
+/// Name of the old generation's manifest.
 pub(crate) const OLD_GENERATION_MANIFEST: &str = "oldgen/manifest";
 
 impl Naming {
@@ -31,7 +31,7 @@ impl Naming {
         }
     }
 
-    /// Name of a table file below a folder of the store (empty: its top).
+    /// Names a table file in a folder of the store; an empty folder is the top.
     pub fn table_file(self, folder: &str, id: &FileId, kind: FileKind) -> String {
         let slash = if folder.is_empty() { "" } else { "/" };
         let archive = match kind {
@@ -46,19 +46,19 @@ impl Naming {
     }
 }
 
-/// The id that the name of a table file at the top of a store has, in any naming.
+/// Parses the id from the name of a table file at the top of a store, in any naming.
 fn table_file_id(name: &str) -> Option<FileId> {
     let name = name.strip_suffix(".bs").unwrap_or(name);
     name.strip_suffix(".darc").unwrap_or(name).parse().ok()
 }
 
-/// Whether a name at the top of a store is that of a journal.
+/// Whether an object at the top of a store is a journal.
 pub(crate) fn is_journal(name: &str) -> bool {
     table_file_id(name) == Some(FileId::JOURNAL)
 }
 
-/// Whether an object of this name at the top of a store is there only where a manifest is, or was
-/// to come.
+/// Whether an object of this name at the top of a store exists only where a manifest does, or is
+/// about to.
 pub(crate) fn is_sign_of_a_store(name: &str) -> bool {
     let is_manifest = |naming: Naming| naming.manifest() == name;
     [Naming::Plain, Naming::BlobStore].into_iter().any(is_manifest) || table_file_id(name).is_some()

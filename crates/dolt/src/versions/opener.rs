@@ -1,18 +1,17 @@
-//! Looks at the manifest and opens what it names.
+//! Reads the manifest and opens the table files that it names.
 //!
-//! * **Order.** The manifest first, then that of the old generation if there is one, then the
-//!   listing, then the indexes of files that are new, many at once. Whoever writes does it the
-//!   other way round, so what is read later is never older.
-//! * **Certainty.** A manifest and an index say what does *not* exist, and nothing in them is
-//!   checked against anything. So what comes over a network is believed when two reads of it agree:
-//!   a flipped bit must not make a chunk absent. Indexes are kept on local disk afterwards. That
-//!   there is no manifest is believed of a store in which there is no table file either, and never
-//!   after one was manifests.
-//! * **Permissions.** To read objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where
-//!   there are too many other objects to list them in time, files are asked for by name, which
-//!   takes one or two requests for each.
-//! * **Memory.** Ends of files under way have [`OPENING_BYTES_MAX`] bytes together.
-//! * **All or nothing.** A version one of whose files cannot be opened is not switched to.
+//! * **Order.** The opener reads the manifest first, then that of the old generation if there is
+//!   one, then the listing, then the indexes of new files, many at once. Writers write in the
+//!   reverse order, so what is read later is never older.
+//! * **Certainty.** A manifest and an index say what does *not* exist, and no checksum covers them.
+//!   So over a network the opener believes them when two reads agree: a flipped bit must not make a
+//!   chunk absent. Indexes are then kept as sidecars on local disk. The opener believes that there
+//!   is no manifest only if there is no table file either, and never after it has seen one.
+//! * **Permissions.** Reading objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where
+//!   other objects make a listing too slow, the opener asks for each file by name, which takes one
+//!   or two requests per file.
+//! * **Memory.** The indexes in transit take [`OPENING_BYTES_MAX`] bytes together.
+//! * **All or nothing.** If one file of a version cannot be opened, the store keeps its version.
 
 mod index;
 mod listing;
@@ -22,13 +21,12 @@ mod table_files;
 
 use std::sync::Arc;
 
-use busload_objects::{Cache, Remote};
-
 pub(crate) use self::index::index_sidecar_name;
 
 use crate::{
     Error,
     limits::OPENING_BYTES_MAX,
+    object_source::ObjectSource,
     versions::opener::{
         manifests::{FetchedManifest, Manifests},
         memory_budget::MemoryBudget,
@@ -37,30 +35,26 @@ use crate::{
     versions::version::{Snapshot, Version},
 };
 
-/// What a store is opened with.
+/// Opens new versions of one store.
 pub(crate) struct Opener {
-    remote: Arc<Remote>,
-    cache: Arc<Cache>,
-    /// Whether bytes may change on their way here.
-    is_remote: bool,
-    /// Memory for ends of files under way.
-    room: MemoryBudget,
-    /// What the current version was opened from.
+    source: ObjectSource,
+    /// Memory for indexes in transit.
+    budget: MemoryBudget,
+    /// Manifests of the version opened last.
     known: Option<Manifests>,
 }
 
 impl Opener {
-    pub fn new(url: &str, remote: Arc<Remote>, cache: Arc<Cache>) -> Self {
-        let is_remote = !url.starts_with("file:");
-        Self { remote, cache, is_remote, room: MemoryBudget::new(OPENING_BYTES_MAX), known: None }
+    pub fn new(source: ObjectSource) -> Self {
+        Self { source, budget: MemoryBudget::new(OPENING_BYTES_MAX), known: None }
     }
 
-    /// Looks at the manifest: a version other than the one that is open. Files that are open and
-    /// still named are used on, but for those whose objects are gone.
-    pub async fn look(&mut self, current: Option<&Version>) -> Result<Option<Snapshot>, Error> {
+    /// Reads the manifest and opens its version, if that is not the current one. Open files that
+    /// are still named are reused, unless their objects are gone.
+    pub async fn open_new(&mut self, current: Option<&Version>) -> Result<Option<Snapshot>, Error> {
         let manifests = self.read_manifests().await?;
-        let is_whole =
-            current.is_some_and(|view| !view.snapshot.files.iter().any(|file| file.is_gone()));
+        let is_whole = current
+            .is_some_and(|version| !version.snapshot.files.iter().any(|file| file.is_gone()));
         if is_whole && self.known.as_ref() == Some(&manifests) {
             return Ok(None);
         }
@@ -70,14 +64,19 @@ impl Opener {
         Ok(Some(snapshot))
     }
 
-    /// Keeps on local disk what opens this version sooner the next time, and forgets the rest.
-    pub fn tidy(&self, view: Arc<Version>) -> impl Future<Output = ()> + Send + 'static {
-        let cache = self.cache.clone();
-        let version = self.known.as_ref().map(Manifests::key);
+    /// Writes sidecars that open this version faster at the next start, and removes the others.
+    pub fn write_sidecars(
+        &self,
+        version: Arc<Version>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let cache = self.source.cache.clone();
+        let key = self.known.as_ref().map(Manifests::key);
         async move {
-            let Some(version) = version else { return };
-            // None: the runtime ends.
-            cache.run_blocking(move |cache| table_files::keep(cache, &version, &view)).await;
+            let Some(key) = key else { return };
+            // Returns none when the runtime ends.
+            cache
+                .run_blocking(move |cache| table_files::write_sidecars(cache, &key, &version))
+                .await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One look at the manifest for everybody who asks for one at the same time.
+//! One refresh of the manifest for all requests that ask for one at the same time.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -6,19 +6,19 @@ use tokio::sync::{Notify, watch};
 
 use crate::Error;
 
-/// Numbers looks at the manifest, so that whoever asks shares one with others, but never one that
-/// had begun before.
+/// Numbers refreshes, so that concurrent requests share one, but never one that had begun before
+/// the request.
 ///
 /// ```text
-///  asked here --+         +-- and here: both wait for look 8 --+
-///               v         v                                    v
-///   ...| look 7 begins ........ ends | look 8 begins ... ends -> both are answered
+///  request here -+       +- and here: both wait for refresh 8 -+
+///                v       v                                     v
+///   ...| refresh 7 begins .... ends | refresh 8 begins ... ends, both complete
 /// ```
 #[derive(Debug)]
 pub(crate) struct RefreshCoalescer {
     begun: AtomicU64,
     ended: watch::Sender<Ended>,
-    wake: Notify,
+    notifier: Notify,
 }
 
 #[derive(Clone, Debug)]
@@ -30,32 +30,32 @@ struct Ended {
 impl RefreshCoalescer {
     pub fn new() -> Self {
         let ended = watch::Sender::new(Ended { number: 0, outcome: Ok(()) });
-        Self { begun: AtomicU64::new(0), ended, wake: Notify::new() }
+        Self { begun: AtomicU64::new(0), ended, notifier: Notify::new() }
     }
 
-    /// The outcome of a look that begins after this is called. The call counts from the first poll.
-    pub async fn check(&self) -> Result<(), Error> {
-        let wanted = self.begun.load(SeqCst) + 1;
+    /// Waits for the outcome of a refresh that begins after the first poll of this future.
+    pub async fn refresh(&self) -> Result<(), Error> {
+        let needed = self.begun.load(SeqCst) + 1;
         let mut ended = self.ended.subscribe();
-        self.wake.notify_one();
-        match ended.wait_for(|ended| wanted <= ended.number).await {
+        self.notifier.notify_one();
+        match ended.wait_for(|ended| needed <= ended.number).await {
             Ok(ended) => ended.outcome.clone(),
-            // The sender is a part of this.
+            // Cannot happen: the sender is a field of this struct.
             Err(_) => Err(Error::Closed),
         }
     }
 
-    /// When somebody wants a look; also true for one wanted while nobody waited here.
-    pub async fn wanted(&self) {
-        self.wake.notified().await;
+    /// Waits until a request asks for a refresh, or returns at once if one did meanwhile.
+    pub async fn requested(&self) {
+        self.notifier.notified().await;
     }
 
-    /// A look begins: its number.
+    /// Begins a refresh and returns its number.
     pub fn begin(&self) -> u64 {
         self.begun.fetch_add(1, SeqCst) + 1
     }
 
-    /// It has ended, and what there was to see can be seen.
+    /// Ends a refresh; its version has been published.
     pub fn end(&self, number: u64, outcome: Result<(), Error>) {
         self.ended.send_replace(Ended { number, outcome });
     }
@@ -68,40 +68,40 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_asks_before_a_look_begins_shares_it() {
-        let checks = RefreshCoalescer::new();
-        let mut asked: Vec<_> = (0..3).map(|_| Box::pin(checks.check())).collect();
-        assert!(asked.iter_mut().all(|check| check.as_mut().now_or_never().is_none()));
-        checks.wanted().await;
-        let number = checks.begin();
-        checks.end(number, Ok(()));
-        assert_eq!(join_all(asked).await, [Ok(()), Ok(()), Ok(())]);
-        assert!(checks.wanted().now_or_never().is_none(), "one look was enough");
+    async fn requests_before_a_refresh_begins_share_it() {
+        let coalescer = RefreshCoalescer::new();
+        let mut requests: Vec<_> = (0..3).map(|_| Box::pin(coalescer.refresh())).collect();
+        assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
+        coalescer.requested().await;
+        let number = coalescer.begin();
+        coalescer.end(number, Ok(()));
+        assert_eq!(join_all(requests).await, [Ok(()), Ok(()), Ok(())]);
+        assert!(coalescer.requested().now_or_never().is_none(), "one refresh was enough");
     }
 
     #[tokio::test]
-    async fn who_asks_after_a_look_began_waits_for_the_next() {
-        let checks = RefreshCoalescer::new();
-        let first = checks.begin();
-        let mut late = Box::pin(checks.check());
+    async fn a_request_after_a_refresh_began_waits_for_the_next() {
+        let coalescer = RefreshCoalescer::new();
+        let first = coalescer.begin();
+        let mut late = Box::pin(coalescer.refresh());
         assert!(late.as_mut().now_or_never().is_none());
-        checks.end(first, Ok(()));
-        assert!(late.as_mut().now_or_never().is_none(), "that look had begun before");
-        checks.wanted().await;
-        let second = checks.begin();
+        coalescer.end(first, Ok(()));
+        assert!(late.as_mut().now_or_never().is_none(), "that refresh had begun before");
+        coalescer.requested().await;
+        let second = coalescer.begin();
         let failed = Err(Error::Unreachable("no".to_owned()));
-        checks.end(second, failed.clone());
+        coalescer.end(second, failed.clone());
         assert_eq!(late.await, failed);
     }
 
     #[tokio::test]
-    async fn a_later_look_does_as_well() {
-        let checks = RefreshCoalescer::new();
-        let mut asked = Box::pin(checks.check());
-        assert!(asked.as_mut().now_or_never().is_none());
-        let numbers = [checks.begin(), checks.begin()];
-        checks.end(numbers[0], Err(Error::Unreachable("no".to_owned())));
-        checks.end(numbers[1], Ok(()));
-        assert_eq!(asked.await, Ok(()));
+    async fn a_later_refresh_completes_an_earlier_request() {
+        let coalescer = RefreshCoalescer::new();
+        let mut requests = Box::pin(coalescer.refresh());
+        assert!(requests.as_mut().now_or_never().is_none());
+        let numbers = [coalescer.begin(), coalescer.begin()];
+        coalescer.end(numbers[0], Err(Error::Unreachable("no".to_owned())));
+        coalescer.end(numbers[1], Ok(()));
+        assert_eq!(requests.await, Ok(()));
     }
 }

@@ -1,113 +1,104 @@
-//! Keeps the store open: looks at the manifest every so often, or when somebody asks.
+//! Keeps a store's version current: reads the manifest every `poll`, or when a request asks.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
-    Error,
+    Error, StoreStatus,
+    lifecycle::Lifecycle,
     limits::REFRESH_TIMEOUT,
-    shared::Shared,
-    state::StoreStatus,
     task::blocking,
-    versions::opener::Opener,
-    versions::version::{Snapshot, Version},
+    versions::{
+        Versions,
+        opener::Opener,
+        version::{Snapshot, Version},
+    },
 };
 
-/// The task of one store.
+/// Task that opens new versions of one store.
 pub(crate) struct Refresher {
-    shared: Arc<Shared>,
-    opener: Opener,
+    pub lifecycle: Arc<Lifecycle>,
+    pub versions: Arc<Versions>,
+    pub opener: Opener,
+    pub poll: Duration,
+    pub grace_period: Duration,
 }
 
 impl Refresher {
-    pub fn new(shared: Arc<Shared>, opener: Opener) -> Self {
-        Self { shared, opener }
-    }
-
-    /// Ends when the store is closed.
+    /// Refreshes until the store is closed.
     pub async fn run(mut self) {
-        let shared = self.shared.clone();
+        let lifecycle = self.lifecycle.clone();
         tokio::select! {
             biased;
-            () = shared.closed() => {}
-            () = self.keep() => {}
+            () = lifecycle.closed() => {}
+            () = self.refresh_forever() => {}
         }
     }
 
-    async fn keep(&mut self) {
+    async fn refresh_forever(&mut self) {
         loop {
-            let number = self.shared.checks.begin();
-            let outcome = self.look().await;
-            note(&self.shared, &outcome);
-            self.shared.checks.end(number, outcome);
-            self.rest().await;
+            let number = self.versions.refreshes.begin();
+            let outcome = self.refresh().await;
+            self.report(&outcome);
+            self.versions.refreshes.end(number, outcome);
+            self.wait().await;
         }
     }
 
-    /// One look at the manifest; what is new is served when this returns.
-    async fn look(&mut self) -> Result<(), Error> {
-        let current = self.shared.version.load_full();
-        let look = timeout(REFRESH_TIMEOUT, self.opener.look(current.as_deref())).await;
-        let too_late =
-            |_| Err(Error::Unreachable(format!("not read within {} s", REFRESH_TIMEOUT.as_secs())));
-        if let Some(snapshot) = look.unwrap_or_else(too_late)? {
-            self.switch(snapshot, current).await?;
+    /// Reads the manifest once; a new version is served when this returns.
+    async fn refresh(&mut self) -> Result<(), Error> {
+        let current = self.versions.current();
+        let open = timeout(REFRESH_TIMEOUT, self.opener.open_new(current.as_deref())).await;
+        let timed_out = |_| {
+            let seconds = REFRESH_TIMEOUT.as_secs();
+            Err(Error::Unreachable(format!("not read within {seconds} s")))
+        };
+        if let Some(snapshot) = open.unwrap_or_else(timed_out)? {
+            self.switch_to(snapshot, current).await?;
         }
         self.expire().await
     }
 
-    async fn switch(
+    async fn switch_to(
         &mut self,
         snapshot: Snapshot,
         current: Option<Arc<Version>>,
     ) -> Result<(), Error> {
-        let (now, grace_period) = (Instant::now(), self.shared.grace_period);
+        let (now, grace_period) = (Instant::now(), self.grace_period);
         let previous = current.clone();
-        let version = blocking(move || {
-            Arc::new(Version::new(snapshot, previous.as_deref(), now, grace_period))
-        })
-        .await?;
-        self.shared.counters.count_version();
-        log_version(&self.shared, &version, current.as_deref());
-        self.show(&version, current.as_deref());
-        // Nobody waits for what only the next start needs.
-        drop(tokio::spawn(self.opener.tidy(version)));
+        let build = move || Version::new(snapshot, previous.as_deref(), now, grace_period);
+        let version = blocking(move || Arc::new(build())).await?;
+        self.versions.count_new();
+        self.log_version(&version, current.as_deref());
+        self.versions.publish(&version, current.as_deref());
+        // Only the next start needs the sidecars, so nothing waits for them.
+        drop(tokio::spawn(self.opener.write_sidecars(version)));
         Ok(())
     }
 
-    /// Lets go files that were dropped from the manifest a while ago.
+    /// Closes files whose grace period is over.
     async fn expire(&self) -> Result<(), Error> {
         let now = Instant::now();
-        let current = self.shared.version.load_full().filter(|version| version.has_expired(now));
+        let current = self.versions.current().filter(|version| version.has_expired(now));
         if let Some(current) = current {
             let previous = current.clone();
             let version = blocking(move || Arc::new(current.without_expired(now))).await?;
-            self.show(&version, Some(&previous));
+            self.versions.publish(&version, Some(&previous));
         }
         Ok(())
     }
 
-    /// Requests see this one from now on. What was promised of files that it does not have is
-    /// remembered first.
-    fn show(&self, version: &Arc<Version>, previous: Option<&Version>) {
-        if let Some(previous) = previous {
-            self.shared.old_files.remember_closed(previous, version);
-        }
-        self.shared.version.store(Some(version.clone()));
-    }
-
-    /// Until it is time to look again.
-    async fn rest(&self) {
-        let next_look = Instant::now() + self.shared.poll;
+    /// Waits until the next refresh is due or requested; closes expired files meanwhile.
+    async fn wait(&self) {
+        let next_refresh = Instant::now() + self.poll;
         loop {
-            let expiry =
-                self.shared.version.load().as_ref().and_then(|version| version.next_expiry());
+            let expiry = self.versions.load().as_ref().and_then(|version| version.next_expiry());
             tokio::select! {
-                () = self.shared.checks.wanted() => return,
-                () = sleep_until(next_look) => return,
-                () = sleep_until(expiry.unwrap_or(next_look)), if expiry.is_some() => {
-                    // Only the end of the runtime makes this fail.
+                () = self.versions.refreshes.requested() => return,
+                () = sleep_until(next_refresh) => return,
+                () = sleep_until(expiry.unwrap_or(next_refresh)), if expiry.is_some() => {
+                    // Fails only when the runtime ends.
                     if self.expire().await.is_err() {
                         return;
                     }
@@ -115,54 +106,56 @@ impl Refresher {
             }
         }
     }
-}
 
-/// Tells who waits for the state, and the log when it changes.
-fn note(shared: &Shared, outcome: &Result<(), Error>) {
-    let is_served = shared.version.load().is_some();
-    let name = &shared.name;
-    let next = match outcome {
-        Ok(()) => StoreStatus::Open,
-        Err(error) => StoreStatus::Failed(error.clone()),
-    };
-    let before = shared.state.send_replace(next);
-    match (before, outcome) {
-        (StoreStatus::Failed(before), Err(now)) if is_alike(&before, now) => {}
-        (_, Err(error)) if is_served => {
+    /// Sets the store's status, and logs when it changes.
+    fn report(&self, outcome: &Result<(), Error>) {
+        let is_served = self.versions.load().is_some();
+        let (name, url) = (self.lifecycle.name(), self.lifecycle.url());
+        let previous = self.lifecycle.replace_status(match outcome {
+            Ok(()) => StoreStatus::Open,
+            Err(error) => StoreStatus::Failed(error.clone()),
+        });
+        match (previous, outcome) {
+            (StoreStatus::Failed(before), Err(now)) if is_same_kind(&before, now) => {}
+            (_, Err(error)) if is_served => {
+                log::warn!(
+                    "table {name}: the last version is still served, a newer one cannot be read: \
+                     {error}"
+                );
+            }
+            (_, Err(error)) => {
+                let seconds = self.poll.as_secs_f64();
+                log::warn!(
+                    "table {name}: cannot be opened, tried again every {seconds} s: {error}"
+                );
+            }
+            (StoreStatus::Failed(_), Ok(())) => {
+                log::info!("table {name}: {url} can be read again");
+            }
+            (StoreStatus::Opening | StoreStatus::Open, Ok(())) => {}
+        }
+    }
+
+    fn log_version(&self, version: &Version, previous: Option<&Version>) {
+        let (name, url) = (self.lifecycle.name(), self.lifecycle.url());
+        let snapshot = &version.snapshot;
+        let (root, files) = (snapshot.manifest.root, snapshot.files.len());
+        let chunks = snapshot.chunk_count();
+        let event = match previous {
+            None => format!("{url} is open"),
+            Some(_) => "new version".to_owned(),
+        };
+        log::info!("table {name}: {event}: root {root}, {files} table files, {chunks} chunks");
+        if !snapshot.has_manifest {
             log::warn!(
-                "table {name}: the last version is served on, a newer one cannot be seen: {error}"
+                "table {name}: {url} has no manifest: served as an empty store; is the URL right?"
             );
         }
-        (_, Err(error)) => {
-            let seconds = shared.poll.as_secs_f64();
-            log::warn!("table {name}: cannot be opened, tried again every {seconds} s: {error}");
-        }
-        (StoreStatus::Failed(_), Ok(())) => {
-            log::info!("table {name}: {} can be read again", shared.remote.url())
-        }
-        (StoreStatus::Opening | StoreStatus::Open, Ok(())) => {}
     }
 }
 
-/// Texts differ in times and ports from one attempt to the next; that is no change worth a line.
-fn is_alike(one: &Error, other: &Error) -> bool {
+/// Whether two errors are of one kind. Their texts differ in times and ports from one attempt to
+/// the next, which is not worth a log line.
+fn is_same_kind(one: &Error, other: &Error) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
-}
-
-fn log_version(shared: &Shared, version: &Version, previous: Option<&Version>) {
-    let snapshot = &version.snapshot;
-    let (root, files, chunks) =
-        (snapshot.manifest.root, snapshot.files.len(), snapshot.chunk_count());
-    let what = match previous {
-        None => format!("{} is open", shared.remote.url()),
-        Some(_) => "new version".to_owned(),
-    };
-    log::info!("table {}: {what}: root {root}, {files} table files, {chunks} chunks", shared.name);
-    if !snapshot.has_manifest {
-        let url = shared.remote.url();
-        log::warn!(
-            "table {}: {url} has no manifest: served as an empty store; is this the right place?",
-            shared.name
-        );
-    }
 }

@@ -17,24 +17,24 @@ use self::{
     verified_chunks::VerifiedChunks,
 };
 
-/// One table file of a snapshot, open.
+/// One open table file of a version.
 #[derive(Debug)]
 pub struct TableFile {
-    /// Its id.
+    /// Id by which the manifest names the file.
     pub id: FileId,
-    /// Its kind.
+    /// Format of the file.
     pub kind: FileKind,
-    /// Its bytes.
+    /// Object that holds the file's bytes.
     pub object: Arc<Object>,
-    /// Its index.
+    /// Index of the file's chunks.
     pub index: Arc<TableIndex>,
-    /// Differs for every file that this process opens.
+    /// Number that differs for every file that this process opens.
     pub(crate) serial: u64,
     pub(crate) verified: VerifiedChunks,
-    /// After a copy.
+    /// Whether the local verifier is about to verify the file after a copy.
     pub(crate) is_verification_scheduled: AtomicBool,
-    /// Dictionaries whose places were told.
-    pub(crate) pins: Arc<PinnedDictionaries>,
+    /// Dictionaries that were advertised to clients.
+    pub(crate) pinned: Arc<PinnedDictionaries>,
     version: u64,
     is_gone: AtomicBool,
     was_corruption_logged: AtomicBool,
@@ -56,7 +56,7 @@ impl TableFile {
             serial: SERIAL_NEXT.fetch_add(1, Relaxed),
             verified,
             is_verification_scheduled: AtomicBool::new(false),
-            pins: Arc::default(),
+            pinned: Arc::default(),
             version,
             is_gone: AtomicBool::new(false),
             was_corruption_logged: AtomicBool::new(false),
@@ -65,18 +65,18 @@ impl TableFile {
         }
     }
 
-    /// Name of its object.
+    /// Returns the name of the file's object.
     pub fn name(&self) -> &str {
         &self.object.meta().name
     }
 
-    /// Differs when the object holds other bytes under the same name. The same in every process,
-    /// and however the store writes the ETag.
+    /// Returns a number that differs when the object holds other bytes under the same name. It is
+    /// the same in every process, and does not depend on how the store writes the ETag.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The object was replaced or removed: the next look at the manifest opens the file anew.
+    /// Notes that the object was replaced or removed: the next refresh opens the file again.
     pub(crate) fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
     }
@@ -85,25 +85,25 @@ impl TableFile {
         self.is_gone.load(Relaxed)
     }
 
-    /// Whether corruption in it is to be logged, which is true once.
+    /// Whether to log corruption in the file, which is true once.
     pub(crate) fn should_log_corruption(&self) -> bool {
         !self.was_corruption_logged.swap(true, Relaxed)
     }
 
-    /// MemoryCache for its index and what belongs to it.
+    /// Sums the memory of the index and of what belongs to it.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.index.memory_bytes()
             + self.verified.memory_bytes()
             + self.order_bytes()
-            + self.pins.memory_bytes()
+            + self.pinned.memory_bytes()
     }
 
-    /// Whether a span is that of one of its dictionaries. Looks at all of the index the first time.
+    /// Whether a span is that of a dictionary in the file. Scans the whole index the first time.
     pub(crate) fn has_dictionary(&self, span: Span) -> bool {
         self.dictionaries.get_or_init(|| self.find_dictionaries()).binary_search(&span).is_ok()
     }
 
-    /// A chunk that was compressed with a dictionary.
+    /// Finds a chunk that was compressed with a dictionary.
     pub(crate) fn chunk_with_dictionary(&self, span: Span) -> Option<(ChunkAddress, u32)> {
         let position =
             self.positions().find(|&position| self.location(position).dictionary == Some(span))?;
@@ -115,7 +115,7 @@ impl TableFile {
         self.order.get().is_some()
     }
 
-    /// Positions in the order of where their chunks are. Sorts all of them the first time.
+    /// Returns index positions in the order of their chunks' offsets. Sorts them the first time.
     pub(crate) fn order(&self) -> &[u32] {
         self.order.get_or_init(|| {
             let mut order: Box<[u32]> = self.positions().collect();
@@ -150,7 +150,7 @@ impl TableFile {
     }
 }
 
-/// Bytes of an object that a span covers.
+/// Byte range of an object that a span covers.
 pub(crate) fn range(span: Span) -> std::ops::Range<u64> {
     span.offset..span.offset + u64::from(span.length)
 }

@@ -1,4 +1,4 @@
-//! Versions of the store as requests see them.
+//! One version of a store: its manifest, its open table files, and where these have each chunk.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -7,34 +7,33 @@ use tokio::time::Instant;
 
 use crate::{versions::object_names::Naming, versions::table_file::TableFile};
 
-/// One version of the store: root and files belong together.
+/// One version of the store: a manifest and the open table files that it names.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// As read; empty where there is none.
+    /// Manifest as read; empty if the store has none.
     pub manifest: Manifest,
-    /// Whether the store has a manifest. Without one it is an empty store, or not the one that was
-    /// meant.
+    /// Whether the store has a manifest. A store without one is empty, or the URL is wrong.
     pub has_manifest: bool,
-    /// Of the old generation of a local store, whose files are part of it.
+    /// Manifest of the old generation of a local store, whose files belong to the version.
     pub old_generation: Option<Manifest>,
-    /// In the order of lookup.
+    /// Table files in the order in which a chunk is looked up.
     pub files: Vec<Arc<TableFile>>,
-    /// Of the objects.
+    /// How the store names its objects.
     pub(crate) naming: Naming,
 }
 
 impl Snapshot {
-    /// Entries of all files together; a chunk in two files counts twice.
+    /// Counts the index entries of all files; a chunk in two files counts twice.
     pub fn chunk_count(&self) -> u64 {
         self.files.iter().map(|file| u64::from(file.index.chunk_count())).sum()
     }
 
-    /// Bytes of all files together.
+    /// Sums the bytes of all files.
     pub fn file_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.object.meta().size).sum()
     }
 
-    /// What the manifests say of the files, in the order of lookup.
+    /// Lists what the manifests say of the files, in the order of lookup.
     pub fn specs(&self) -> impl Iterator<Item = FileSpec> {
         self.manifest
             .lookup_order()
@@ -42,32 +41,33 @@ impl Snapshot {
     }
 }
 
-/// Where a chunk is.
+/// One copy of a chunk: a table file that holds it, and its entry in that file's index.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkCopy {
     pub file: Arc<TableFile>,
     pub position: u32,
 }
 
-/// The current version, and files that were dropped lately: somebody may still hold an older root.
+/// A snapshot with its lookup, and the files dropped from the manifest that are still within their
+/// grace period: a reader may hold an older root.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub snapshot: Arc<Snapshot>,
     lookup: Lookup,
-    dropped: Option<Arc<Dropped>>,
+    in_grace: Option<Arc<FilesInGrace>>,
 }
 
 #[derive(Debug)]
-struct Dropped {
+struct FilesInGrace {
     files: Vec<Arc<TableFile>>,
-    /// When each is let go.
+    /// End of each file's grace period.
     until: Vec<Instant>,
     lookup: Lookup,
 }
 
 impl Version {
-    /// The first version, or one after another. What the other had and this has not stays readable
-    /// for `grace_period`.
+    /// Builds the first version, or the one after `previous`, whose other files stay readable for
+    /// `grace_period`.
     pub fn new(
         snapshot: Snapshot,
         previous: Option<&Self>,
@@ -76,83 +76,86 @@ impl Version {
     ) -> Self {
         let lookup =
             Lookup::new(&indexes(&snapshot.files), previous.map(|version| &version.lookup));
-        let dropped =
-            previous.and_then(|version| version.dropped_after(&snapshot, now, grace_period));
-        Self { snapshot: Arc::new(snapshot), lookup, dropped }
+        let in_grace =
+            previous.and_then(|version| version.in_grace_after(&snapshot, now, grace_period));
+        Self { snapshot: Arc::new(snapshot), lookup, in_grace }
     }
 
-    /// Where a chunk is, without touching the count of who holds the file.
+    /// Finds a chunk without touching the file's reference count.
     pub fn find(&self, address: &ChunkAddress) -> Option<(&Arc<TableFile>, u32)> {
         let found = find(&self.lookup, &self.snapshot.files, address);
         found.or_else(|| {
-            let dropped = self.dropped.as_ref()?;
-            find(&dropped.lookup, &dropped.files, address)
+            let in_grace = self.in_grace.as_ref()?;
+            find(&in_grace.lookup, &in_grace.files, address)
         })
     }
 
-    pub fn place(&self, address: &ChunkAddress) -> Option<ChunkCopy> {
+    /// Finds a copy of a chunk.
+    pub fn locate(&self, address: &ChunkAddress) -> Option<ChunkCopy> {
         self.find(address).map(|(file, position)| ChunkCopy { file: file.clone(), position })
     }
 
-    /// Every file that can be read: those of the version, then those dropped lately.
+    /// Iterates over every readable file: the snapshot's, then those in their grace period.
     pub fn files(&self) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.snapshot.files.iter().chain(self.dropped.iter().flat_map(|dropped| &dropped.files))
+        self.snapshot.files.iter().chain(self.in_grace.iter().flat_map(|in_grace| &in_grace.files))
     }
 
-    /// MemoryCache for indexes and lookups.
+    /// Sums the memory of indexes and lookups.
     pub fn memory_bytes(&self) -> u64 {
         let files: u64 = self.files().map(|file| file.memory_bytes()).sum();
         files
             + self.lookup.memory_bytes()
-            + self.dropped.as_ref().map_or(0, |dropped| dropped.lookup.memory_bytes())
+            + self.in_grace.as_ref().map_or(0, |in_grace| in_grace.lookup.memory_bytes())
     }
 
-    /// When the next file dropped is let go.
+    /// Returns when the next grace period ends.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.dropped.as_ref().and_then(|dropped| dropped.until.iter().min().copied())
+        self.in_grace.as_ref().and_then(|in_grace| in_grace.until.iter().min().copied())
     }
 
-    /// Whether a file dropped lately is to be let go: its time is over, or its object is no longer
-    /// there.
+    /// Whether a file has to be closed: its grace period is over, or its object is gone.
     pub fn has_expired(&self, now: Instant) -> bool {
-        self.dropped_files().any(|(file, until)| until <= now || file.is_gone())
+        self.files_in_grace().any(|(file, until)| until <= now || file.is_gone())
     }
 
-    /// The same version without the files whose time is over.
+    /// Returns this version without the files that have to be closed.
     pub fn without_expired(&self, now: Instant) -> Self {
         let kept =
-            self.dropped_files().filter(|(file, until)| now < *until && !file.is_gone()).collect();
+            self.files_in_grace().filter(|(file, until)| now < *until && !file.is_gone()).collect();
         Self {
             snapshot: self.snapshot.clone(),
             lookup: Lookup::new(&indexes(&self.snapshot.files), Some(&self.lookup)),
-            dropped: self
-                .dropped
+            in_grace: self
+                .in_grace
                 .as_ref()
-                .and_then(|dropped| Dropped::new(kept, Some(&dropped.lookup))),
+                .and_then(|in_grace| FilesInGrace::new(kept, Some(&in_grace.lookup))),
         }
     }
 
-    fn dropped_files(&self) -> impl Iterator<Item = (Arc<TableFile>, Instant)> {
-        let dropped = self.dropped.iter();
-        dropped.flat_map(|dropped| dropped.files.iter().cloned().zip(dropped.until.iter().copied()))
+    fn files_in_grace(&self) -> impl Iterator<Item = (Arc<TableFile>, Instant)> {
+        let in_grace = self.in_grace.iter();
+        in_grace
+            .flat_map(|in_grace| in_grace.files.iter().cloned().zip(in_grace.until.iter().copied()))
     }
 
-    fn dropped_after(
+    fn in_grace_after(
         &self,
         next: &Snapshot,
         now: Instant,
         grace_period: Duration,
-    ) -> Option<Arc<Dropped>> {
+    ) -> Option<Arc<FilesInGrace>> {
         let next: HashSet<u64> = next.files.iter().map(|file| file.serial).collect();
         let is_wanted = |file: &Arc<TableFile>| !next.contains(&file.serial) && !file.is_gone();
-        let before = self.dropped_files().filter(|(_, until)| now < *until);
-        let now_dropped = self.snapshot.files.iter().map(|file| (file.clone(), now + grace_period));
-        let files: Vec<_> = before.chain(now_dropped).filter(|(file, _)| is_wanted(file)).collect();
-        Dropped::new(files, self.dropped.as_ref().map(|dropped| &dropped.lookup))
+        let before = self.files_in_grace().filter(|(_, until)| now < *until);
+        let newly_dropped =
+            self.snapshot.files.iter().map(|file| (file.clone(), now + grace_period));
+        let files: Vec<_> =
+            before.chain(newly_dropped).filter(|(file, _)| is_wanted(file)).collect();
+        FilesInGrace::new(files, self.in_grace.as_ref().map(|in_grace| &in_grace.lookup))
     }
 }
 
-impl Dropped {
+impl FilesInGrace {
     fn new(files: Vec<(Arc<TableFile>, Instant)>, previous: Option<&Lookup>) -> Option<Arc<Self>> {
         if files.is_empty() {
             return None;

@@ -207,7 +207,7 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
     store.prefetch(&located);
     let timeout = Duration::from_millis(100);
     let late = take(&file, range(location), timeout).await;
-    assert!(matches!(&late, Err(Error::TooLate(_))), "{late:?}");
+    assert!(matches!(&late, Err(Error::DeadlineExceeded(_))), "{late:?}");
     // One that is dropped while it waits leaves nothing behind.
     let mut dropped =
         file.stream(range(location), StreamOptions { purpose: Use::Again, timeout: TIMEOUT });

@@ -170,12 +170,12 @@ async fn a_store_away_is_an_error_for_what_is_not_local_and_never_nil() {
     let quick = || Request { deadline: now() + Duration::from_secs(2), ..patiently() };
     for address in [absent(1), absent(2)] {
         let error = store.get(address, quick()).await.unwrap_err();
-        assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
+        assert!(matches!(error, Error::Unreachable(_) | Error::DeadlineExceeded(_)), "{error:?}");
         let error = store.has_many(&[address], quick()).await.unwrap_err();
-        assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
+        assert!(matches!(error, Error::Unreachable(_) | Error::DeadlineExceeded(_)), "{error:?}");
     }
     let error = store.get(addresses[0], quick()).await.unwrap_err();
-    assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::Unreachable(_) | Error::DeadlineExceeded(_)), "{error:?}");
     world.proxy.come_back();
     let counters = read_each(&store, addresses.iter().take(50)).await;
     assert!(counters.errors.is_empty(), "{:?}", counters.errors);
@@ -333,7 +333,7 @@ async fn what_waits_for_a_store_that_never_answers_is_told_in_time() {
     let started = now();
     let quick = Request { deadline: started + Duration::from_millis(300), ..patiently() };
     let error = store.get(addresses[0], quick).await.unwrap_err();
-    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
     assert!(started.elapsed() < TIMEOUT / 2);
     store.close().await;
     let closed = store.get(ChunkAddress::of(b"any"), patiently()).await;

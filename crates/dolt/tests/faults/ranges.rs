@@ -296,7 +296,7 @@ async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range()
             Err(told) => error = Some(told),
         }
     }
-    assert!(matches!(error, Some(Error::TooLate(_))), "{error:?}");
+    assert!(matches!(error, Some(Error::DeadlineExceeded(_))), "{error:?}");
     // All whole chunks that came. None has more than 3 KB.
     assert!(97_000 < got.len() && got.len() <= 100_000, "{}", got.len());
     assert!(files[&key.name].starts_with(&got), "wrong bytes");

@@ -108,10 +108,13 @@ async fn a_deadline_that_passes_is_an_error_that_says_so() {
     let request = Request { deadline, ..request(Form::Contents) };
     for address in [far.known[0], ChunkAddress([5; 20])] {
         let answer = tokio::time::timeout(LONG, store.get(address, request)).await.unwrap();
-        assert!(matches!(answer, Err(Error::TooLate(_))), "{answer:?}");
+        assert!(matches!(answer, Err(Error::DeadlineExceeded(_))), "{answer:?}");
     }
     let many = collect(store.get_many(far.known.clone(), request), far.known.len()).await;
-    assert!(many.iter().all(|answer| matches!(answer, Err(Error::TooLate(_)))), "{many:?}");
+    assert!(
+        many.iter().all(|answer| matches!(answer, Err(Error::DeadlineExceeded(_)))),
+        "{many:?}"
+    );
     store.close().await;
 }
 

@@ -141,7 +141,7 @@ async fn an_old_file_that_cannot_be_asked_for_is_an_error_and_not_none() {
     far.rules(vec![Rule::always(Fault::Delay(Duration::from_secs(3600)))]);
     let soon = (tokio::time::Instant::now() + Duration::from_millis(30)).into_std();
     let error = store.file_bytes(named.0, named.1, named.2, soon).await.unwrap_err();
-    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
     far.rules(Vec::new());
     assert!(named.ask(&store).await.unwrap().is_some(), "the failure is not remembered");
     store.close().await;

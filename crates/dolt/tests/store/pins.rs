@@ -116,7 +116,7 @@ async fn a_dictionary_that_cannot_be_read_is_an_error_and_never_promised() {
     two.far.rules(vec![Rule::always(Fault::Stall(0))]);
     let soon = (tokio::time::Instant::now() + std::time::Duration::from_millis(50)).into_std();
     let error = store.pin_dictionaries(&located, soon).await.unwrap_err();
-    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
     two.far.rules(Vec::new());
     store.pin_dictionaries(&located, deadline()).await.unwrap();
     store.close().await;

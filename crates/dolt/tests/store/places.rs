@@ -247,7 +247,7 @@ async fn a_store_that_does_not_open_in_time_is_too_late() {
     let store = Store::start(far.settings()).unwrap();
     let soon = (tokio::time::Instant::now() + std::time::Duration::from_millis(20)).into_std();
     let error = store.locate(&[ChunkAddress::ZERO], soon).await.unwrap_err();
-    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
     store.close().await;
 }
 

@@ -222,7 +222,7 @@ impl<R: Reader> Answers<R> {
     /// What is under way has failed.
     fn give_up(&mut self) {
         self.trips = SelectAll::new();
-        let late = Error::TooLate(self.call.deadline.passed().message().to_owned());
+        let late = Error::DeadlineExceeded(self.call.deadline.passed().message().to_owned());
         let indexes = std::mem::take(&mut self.under_way);
         self.landed.extend(indexes.into_iter().map(|index| (index, Err(late.clone()))));
     }

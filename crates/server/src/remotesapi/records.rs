@@ -220,7 +220,7 @@ impl RecordsCache {
             self.laid_once(store, Arc::clone(&addresses), deadline, origin).await?;
         match landed {
             // It began so long ago that it had less time than there is here.
-            Err(Error::TooLate(_)) if until < leave => {
+            Err(Error::DeadlineExceeded(_)) if until < leave => {
                 self.laid_once(store, addresses, deadline, origin).await?.1
             }
             landed => landed,
@@ -402,7 +402,7 @@ fn may_have_been_given_out(located: &Located) -> Option<u64> {
 
 fn too_late(store: &Store) -> Error {
     let name = store.name();
-    Error::TooLate(format!(
+    Error::DeadlineExceeded(format!(
         "table {name}: records of chunks could not be made within the table's timeout"
     ))
 }

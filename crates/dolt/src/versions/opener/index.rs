@@ -1,4 +1,4 @@
-//! Reads the index of one file: from local disk, where it was kept, else from the store.
+//! Reads the index of one table file: from its sidecar on local disk, else from the object store.
 
 use std::ops::Range;
 
@@ -17,20 +17,20 @@ use crate::{
     versions::opener::Opener,
 };
 
-/// The name under which the end of a version of an object is kept.
+/// Names the sidecar that holds the index of one version of an object.
 pub(crate) fn index_sidecar_name(meta: &ObjectMeta) -> String {
     let version = format!("{}\n{}\n{}", meta.name, meta.size, meta.etag);
     format!("index-{}", ChunkAddress::of(version.as_bytes()))
 }
 
-/// What is in memory of an archive's end at once: the two parts that it is put together from, or it
-/// and what is made of it.
+/// Copies of an archive's index in memory at once: the two parts that are joined, or the joined
+/// bytes and the parsed index.
 const ARCHIVE_COPIES: u64 = 2;
 
-/// For the memory of one end.
-type Permit<'a> = Option<SemaphorePermit<'a>>;
+/// Memory reserved for one index.
+type Reservation<'a> = Option<SemaphorePermit<'a>>;
 
-/// A file whose index is wanted.
+/// Table file whose index is read.
 #[derive(Clone)]
 struct Target {
     kind: FileKind,
@@ -46,59 +46,62 @@ impl Opener {
         chunk_count: u32,
     ) -> Result<TableIndex, Fault> {
         let target = Target { kind, meta: meta.clone(), chunk_count };
-        // Until it has become an index, which is counted elsewhere.
-        let mut permit = Some(self.room.take(target.memory_guess()).await);
-        if let Some(index) = self.kept_index(target.clone()).await {
+        // Held until the bytes have become an index, whose memory the version accounts for.
+        let mut reservation = Some(self.budget.reserve(target.memory_guess()).await);
+        if let Some(index) = self.index_sidecar(target.clone()).await {
             return Ok(index);
         }
-        let tail = self.read_tail_believed(&target, &mut permit).await?;
+        let tail = self.read_confirmed_tail(&target, &mut reservation).await?;
         let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
             cache.keep(&index_sidecar_name(&target.meta), &tail);
             Ok(index)
         };
-        self.cache.run_blocking(keep).await.ok_or(Error::Closed)?
+        self.source.cache.run_blocking(keep).await.ok_or(Error::Closed)?
     }
 
-    async fn kept_index(&self, target: Target) -> Option<TableIndex> {
-        self.cache.run_blocking(move |cache| target.parse_kept(cache)).await.flatten()
+    async fn index_sidecar(&self, target: Target) -> Option<TableIndex> {
+        self.source.cache.run_blocking(move |cache| target.parse_sidecar(cache)).await.flatten()
     }
 
-    /// The end of a file, as two reads agree that it is.
-    async fn read_tail_believed<'a>(
+    /// Reads the end of a file until two reads agree.
+    async fn read_confirmed_tail<'a>(
         &'a self,
         target: &Target,
-        permit: &mut Permit<'a>,
+        reservation: &mut Reservation<'a>,
     ) -> Result<Bytes, Fault> {
         let mut was_corrupt = false;
         for _ in 0..OPENING_ATTEMPTS_MAX {
-            match self.read_tail(target, permit).await {
-                Ok(tail) if !self.is_remote || self.is_read_again(target, &tail).await? => {
+            match self.read_tail(target, reservation).await {
+                Ok(tail)
+                    if !self.source.is_remote || self.is_reread_equal(target, &tail).await? =>
+                {
                     return Ok(tail);
                 }
-                // A footer corrupt on its way makes no sense; so it is read again, like what
-                // differs.
-                Err(Fault::Corrupt(_)) if self.is_remote && !was_corrupt => was_corrupt = true,
+                // A footer corrupted in transit makes no sense, so it is read again, too.
+                Err(Fault::Corrupt(_)) if self.source.is_remote && !was_corrupt => {
+                    was_corrupt = true
+                }
                 Ok(_) => {}
                 Err(error) => return Err(error),
             }
         }
         Err(Fault::Error(Error::Unreachable(format!(
             "{}: no two reads of the end of {} give the same bytes",
-            self.remote.url(),
+            self.source.remote.url(),
             target.meta.name
         ))))
     }
 
-    /// Whether a second read gives the same bytes: in pieces, so that there are never two copies of
-    /// a large index.
-    async fn is_read_again(&self, target: &Target, tail: &Bytes) -> Result<bool, Fault> {
+    /// Whether a second read gives the same bytes. It reads in pieces, so that memory never holds
+    /// two copies of a large index.
+    async fn is_reread_equal(&self, target: &Target, tail: &Bytes) -> Result<bool, Fault> {
         let piece_bytes = usize::try_from(TAIL_REREAD_BYTES_MAX).expect("it fits into memory");
         let tail_bytes = u64::try_from(tail.len()).expect("lengths have at most 64 bits");
         let mut start = target.meta.size - tail_bytes;
         for piece in tail.chunks(piece_bytes) {
             let end = start + u64::try_from(piece.len()).expect("lengths have at most 64 bits");
-            if self.remote.read(&target.meta, start..end).await? != piece {
+            if self.source.remote.read(&target.meta, start..end).await? != piece {
                 return Ok(false);
             }
             start = end;
@@ -109,11 +112,11 @@ impl Opener {
     async fn read_tail<'a>(
         &'a self,
         target: &Target,
-        permit: &mut Permit<'a>,
+        reservation: &mut Reservation<'a>,
     ) -> Result<Bytes, Fault> {
         match target.kind {
             FileKind::Classic => self.read_classic_tail(target).await,
-            FileKind::Archive => self.read_archive_tail(target, permit).await,
+            FileKind::Archive => self.read_archive_tail(target, reservation).await,
         }
     }
 
@@ -125,27 +128,27 @@ impl Opener {
                 target.meta.size, target.chunk_count
             )));
         };
-        Ok(self.remote.read(&target.meta, range).await?)
+        Ok(self.source.remote.read(&target.meta, range).await?)
     }
 
-    /// One read in most cases: what is before the footer depends on the footer.
+    /// Reads an archive's index, mostly in one read: the footer says how long the index is.
     async fn read_archive_tail<'a>(
         &'a self,
         target: &Target,
-        permit: &mut Permit<'a>,
+        reservation: &mut Reservation<'a>,
     ) -> Result<Bytes, Fault> {
         let Target { meta, .. } = target;
         let guess = target.archive_guess();
-        let end = self.remote.read(meta, meta.size - guess..meta.size).await?;
+        let end = self.source.remote.read(meta, meta.size - guess..meta.size).await?;
         let needed = TableIndex::archive_tail_bytes(&end, meta.size)?;
         if let Some(more) = guess.checked_sub(needed) {
             let more = usize::try_from(more).expect("it was read into memory");
             return Ok(end.slice(more..));
         }
-        // Given back before more is waited for: those who wait for each other would wait for ever.
-        drop(permit.take());
-        *permit = Some(self.room.take(needed * ARCHIVE_COPIES).await);
-        let front = self.remote.read(meta, meta.size - needed..meta.size - guess).await?;
+        // Released before the next reservation: files that wait for each other's would deadlock.
+        drop(reservation.take());
+        *reservation = Some(self.budget.reserve(needed * ARCHIVE_COPIES).await);
+        let front = self.source.remote.read(meta, meta.size - needed..meta.size - guess).await?;
         let mut tail = BytesMut::with_capacity(front.len() + end.len());
         tail.extend_from_slice(&front);
         tail.extend_from_slice(&end);
@@ -161,17 +164,17 @@ impl Target {
         }
     }
 
-    /// What was kept and makes no sense is as good as not kept.
-    fn parse_kept(&self, cache: &Cache) -> Option<TableIndex> {
+    /// Parses the sidecar; one that makes no sense counts as missing.
+    fn parse_sidecar(&self, cache: &Cache) -> Option<TableIndex> {
         self.parse(cache.kept(&index_sidecar_name(&self.meta))?).ok()
     }
 
-    /// The last bytes, if there are so many.
+    /// Range of the last bytes, if the object has so many.
     fn end(&self, bytes: u64) -> Option<Range<u64>> {
         Some(self.meta.size.checked_sub(bytes)?..self.meta.size)
     }
 
-    /// Memory that reading the index most likely takes.
+    /// Estimates the memory that reading the index takes.
     fn memory_guess(&self) -> u64 {
         match self.kind {
             FileKind::Classic => {
@@ -181,7 +184,7 @@ impl Target {
         }
     }
 
-    /// How many bytes from the end most likely hold the index.
+    /// Estimates how many bytes from the end hold the index.
     fn archive_guess(&self) -> u64 {
         let index =
             u64::from(self.chunk_count) * ARCHIVE_GUESS_BYTES_PER_CHUNK + ARCHIVE_GUESS_BYTES_MORE;

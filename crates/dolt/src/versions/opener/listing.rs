@@ -1,10 +1,10 @@
-//! Sizes and versions of a store's objects, by name.
+//! Listing of a store: size and ETag of each object, by name.
 
 use std::{collections::HashMap, fmt::Write};
 
 use busload_objects::ObjectMeta;
 
-/// Objects by name.
+/// Metadata of a store's objects, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
     objects: HashMap<String, ObjectMeta>,
@@ -19,8 +19,8 @@ impl Listing {
         self.objects.get(name)
     }
 
-    /// As text to be kept: the version it belongs to, then a line for each object. None if a name
-    /// cannot be written so.
+    /// Formats the listing as text for its sidecar: the version that it belongs to, then a line for
+    /// each object. None if a name cannot be written so.
     pub fn to_text(&self, version: &str) -> Option<String> {
         let mut text = format!("{version}\n");
         let mut objects: Vec<&ObjectMeta> = self.objects.values().collect();
@@ -33,7 +33,7 @@ impl Listing {
         is_readable.then_some(text)
     }
 
-    /// What was kept, if it belongs to this version.
+    /// Parses a sidecar, if it belongs to this version.
     pub fn from_text(text: &str, version: &str) -> Option<Self> {
         let rest = text.strip_prefix(version)?.strip_prefix('\n')?;
         let mut listing = Self::default();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_again_for_the_same_version_only() {
+    fn a_sidecar_is_read_for_its_own_version_only() {
         let listing: Listing =
             [meta("a.darc", "\"x\""), meta("oldgen/b", "y z")].into_iter().collect();
         let text = listing.to_text("v1").unwrap();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_be_read_as_others_are_not_kept() {
+    fn names_that_would_be_read_as_others_are_not_written() {
         for bad in [meta("a\tb", "x"), meta("a", "x\ty"), meta("a", "x\n"), meta("a\nb", "x")] {
             assert_eq!([bad].into_iter().collect::<Listing>().to_text("v"), None);
         }

@@ -1,4 +1,4 @@
-//! Which version the store has.
+//! Reads which version the store has.
 
 use busload_chunks::Manifest;
 use busload_objects::{Error as ObjectsError, Fetched};
@@ -12,25 +12,25 @@ use crate::{
     versions::opener::Opener,
 };
 
-/// A manifest and its ETag.
+/// Manifest and the ETag of its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchedManifest {
     etag: String,
     pub manifest: Manifest,
 }
 
-/// The manifests of one version.
+/// Manifests of one version of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifests {
     pub naming: Naming,
-    /// None: the store has no manifest, so it is empty.
+    /// Manifest of the store; none if the store has no manifest, so it is empty.
     pub outer: Option<FetchedManifest>,
-    /// Of the old generation, if there is one.
+    /// Manifest of the old generation, if there is one.
     pub old: Option<FetchedManifest>,
 }
 
 impl Manifests {
-    /// Names the version, in one line.
+    /// Identifies the version in one line of text.
     pub fn key(&self) -> String {
         let etag = |version: &Option<FetchedManifest>| {
             version.as_ref().map_or("-", |version| version.etag.as_str()).to_owned()
@@ -39,7 +39,7 @@ impl Manifests {
     }
 }
 
-/// A manifest against what was known of it.
+/// Outcome of reading a manifest whose last version may be known.
 enum ManifestRead {
     Same,
     Missing,
@@ -56,17 +56,17 @@ impl Opener {
         }
     }
 
-    /// Finds out what the store looks like. That there is no manifest is believed only of what else
-    /// looks empty, too: a wrong answer would make every chunk absent.
+    /// Reads the manifests of a store of which nothing is known. It believes that there is no
+    /// manifest only if the store looks empty, too: otherwise every chunk would become absent.
     async fn read_first(&self) -> Result<Manifests, Error> {
         let mut sign = String::new();
         for _ in 0..OPENING_ATTEMPTS_MAX {
-            if let Some(manifests) = self.read_any().await? {
+            if let Some(manifests) = self.read_any_naming().await? {
                 return Ok(manifests);
             }
             let empty = Manifests { naming: Naming::Plain, outer: None, old: None };
-            // Once that has been believed, files come before the first manifest: whoever writes
-            // goes that way.
+            // A store that was empty before may have files before its first manifest: writers
+            // write in that order.
             if self.known.is_some() {
                 return Ok(empty);
             }
@@ -75,14 +75,14 @@ impl Opener {
                 Some(found) => sign = found,
             }
         }
-        let url = self.remote.url();
+        let url = self.source.remote.url();
         Err(Error::Unreachable(format!(
-            "{url}: there is no manifest, but there is {sign}: expected both or neither (an aws:// remote of Dolt has its \
-             manifest in DynamoDB; such a store cannot be served)"
+            "{url}: there is no manifest, but there is {sign}: expected both or neither (an aws:// \
+             remote of Dolt has its manifest in DynamoDB; such a store cannot be served)"
         )))
     }
 
-    async fn read_any(&self) -> Result<Option<Manifests>, Error> {
+    async fn read_any_naming(&self) -> Result<Option<Manifests>, Error> {
         for naming in [Naming::Plain, Naming::BlobStore] {
             if let ManifestRead::Other(outer) = self.read_manifest(naming.manifest(), None).await? {
                 let old = match naming {
@@ -95,12 +95,12 @@ impl Opener {
         Ok(None)
     }
 
-    /// The name of an object that is there only where a manifest is, or was to come.
+    /// Finds an object that exists only where a manifest does, or is about to.
     async fn sign_of_a_manifest(&self) -> Result<Option<String>, Error> {
         let objects = self.list_in_time("").await.map_err(|error| {
             Error::Unreachable(format!(
                 "{}: there is no manifest, and whether there are table files cannot be manifests: {error}",
-                self.remote.url()
+                self.source.remote.url()
             ))
         })?;
         let mut names = objects.into_iter().map(|meta| meta.name);
@@ -118,10 +118,12 @@ impl Opener {
         let name = known.naming.manifest();
         let mut manifests = known.clone();
         match self.read_manifest(name, Some(outer)).await? {
-            // Nobody removes a manifest in the course of things, and "empty" would make every chunk
-            // absent.
+            // No writer removes a manifest, and "empty" would make every chunk absent.
             ManifestRead::Missing => {
-                return Err(Error::Unreachable(format!("{}: {name} is gone", self.remote.url())));
+                return Err(Error::Unreachable(format!(
+                    "{}: {name} is gone",
+                    self.source.remote.url()
+                )));
             }
             ManifestRead::Same if manifests.old.is_none() => {}
             ManifestRead::Same => manifests.old = self.read_old(manifests.old.as_ref()).await?,
@@ -135,14 +137,14 @@ impl Opener {
         Ok(manifests)
     }
 
-    /// That of the old generation, which is read after the outer one: chunks move from the latter
-    /// to the former.
+    /// Reads the manifest of the old generation, after the outer one: chunks move from the outer
+    /// files to the old generation.
     async fn read_old(
         &self,
         known: Option<&FetchedManifest>,
     ) -> Result<Option<FetchedManifest>, Error> {
         let unless = known.map(|version| version.etag.as_str());
-        let fetched = match self.fetch_believed(OLD_GENERATION_MANIFEST, unless).await {
+        let fetched = match self.fetch_confirmed(OLD_GENERATION_MANIFEST, unless).await {
             Err(error @ ObjectsError::Denied(_)) if known.is_none() => {
                 self.missing_for(error).await?
             }
@@ -153,23 +155,26 @@ impl Opener {
             ManifestRead::Same => Ok(known.cloned()),
             ManifestRead::Other(version) => Ok(Some(version)),
             ManifestRead::Missing if known.is_none() => Ok(None),
-            // Like the outer one: nobody removes it in the course of things.
+            // No writer removes this manifest either.
             ManifestRead::Missing => Err(Error::Unreachable(format!(
                 "{}: {OLD_GENERATION_MANIFEST} is gone",
-                self.remote.url()
+                self.source.remote.url()
             ))),
         }
     }
 
-    /// S3 denies what is missing to whoever may not list. So "denied" means that there is no old
-    /// generation if the listing says so, or if it is denied as well while the outer manifest can
-    /// be read.
+    /// Decides what "denied" means: S3 denies requests for missing objects to callers that may not
+    /// list. There is no old generation if the listing says so, or if listing is denied, too, while
+    /// the outer manifest can be read.
     async fn missing_for(&self, error: ObjectsError) -> Result<Fetched, Error> {
         let is_missing = match self.list_in_time(OLD_GENERATION).await {
             Ok(objects) => !objects.iter().any(|meta| meta.name == OLD_GENERATION_MANIFEST),
             Err(ObjectsError::Denied(_)) => {
-                let outer =
-                    self.remote.fetch(Naming::Plain.manifest(), None, MANIFEST_BYTES_MAX).await?;
+                let outer = self
+                    .source
+                    .remote
+                    .fetch(Naming::Plain.manifest(), None, MANIFEST_BYTES_MAX)
+                    .await?;
                 matches!(outer, Fetched::Object { .. })
             }
             Err(error) => return Err(error.into()),
@@ -182,7 +187,8 @@ impl Opener {
         name: &str,
         known: Option<&FetchedManifest>,
     ) -> Result<ManifestRead, Error> {
-        let fetched = self.fetch_believed(name, known.map(|version| version.etag.as_str())).await?;
+        let fetched =
+            self.fetch_confirmed(name, known.map(|version| version.etag.as_str())).await?;
         self.parse_manifest(name, fetched)
     }
 
@@ -191,7 +197,7 @@ impl Opener {
             Fetched::NotModified => Ok(ManifestRead::Same),
             Fetched::Missing => Ok(ManifestRead::Missing),
             Fetched::Object { bytes, etag } => {
-                let what = format!("{}: {name}", self.remote.url());
+                let what = format!("{}: {name}", self.source.remote.url());
                 let manifest =
                     Manifest::parse(&bytes).map_err(|error| Error::of_format(&what, error))?;
                 Ok(ManifestRead::Other(FetchedManifest { etag, manifest }))
@@ -199,23 +205,22 @@ impl Opener {
         }
     }
 
-    /// A small object, or that there is none, as two reads agree, if answers can change on their
-    /// way here.
-    async fn fetch_believed(
+    /// Reads a small object, or that there is none; over a network, until two reads agree.
+    async fn fetch_confirmed(
         &self,
         name: &str,
         unless: Option<&str>,
     ) -> Result<Fetched, ObjectsError> {
-        let fetch = |unless| self.remote.fetch(name, unless, MANIFEST_BYTES_MAX);
+        let fetch = |unless| self.source.remote.fetch(name, unless, MANIFEST_BYTES_MAX);
         let (mut last, mut next) = match unless {
-            // It will be needed: both at the same time.
-            None if self.is_remote => {
+            // Both reads are needed, so they run at the same time.
+            None if self.source.is_remote => {
                 let (last, next) = tokio::try_join!(fetch(None), fetch(None))?;
                 (last, Some(next))
             }
             _ => (fetch(unless).await?, None),
         };
-        if !self.is_remote || last == Fetched::NotModified {
+        if !self.source.is_remote || last == Fetched::NotModified {
             return Ok(last);
         }
         for _ in 0..OPENING_ATTEMPTS_MAX {
@@ -228,7 +233,7 @@ impl Opener {
             }
             last = read;
         }
-        let url = self.remote.url();
+        let url = self.source.remote.url();
         Err(ObjectsError::Unreachable(format!(
             "{url}: no two reads of {name} give the same answer"
         )))

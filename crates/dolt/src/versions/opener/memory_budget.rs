@@ -1,12 +1,12 @@
-//! Memory for the ends of files that are on their way.
+//! Memory budget for the indexes in transit.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A permit stands for so many bytes: the count of a semaphore has 32 bits.
+/// Bytes that one permit stands for: a semaphore counts permits with 32 bits.
 const UNIT_BYTES: u64 = 1 << 10;
 
-/// Bytes that may be on their way at once. Whoever comes first has them first, however few are
-/// wanted by who comes later.
+/// Bytes that may be in transit at once. Reservations are served in order, so a large one is never
+/// starved by small ones.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     units: Semaphore,
@@ -21,11 +21,11 @@ impl MemoryBudget {
         Self { units, units_max }
     }
 
-    /// Waits for so many bytes, or for all if there are fewer.
-    pub async fn take(&self, bytes: u64) -> SemaphorePermit<'_> {
+    /// Waits until so many bytes are free, or all if the budget is smaller, and reserves them.
+    pub async fn reserve(&self, bytes: u64) -> SemaphorePermit<'_> {
         let units =
             u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units_max);
-        self.units.acquire_many(units).await.expect("it is never closed")
+        self.units.acquire_many(units).await.expect("the semaphore is never closed")
     }
 }
 
@@ -36,18 +36,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_under_way_together_and_what_is_too_large_alone() {
-        let room = MemoryBudget::new(10 << 10);
-        let take = |bytes| room.take(bytes).now_or_never();
-        let small = take(4 << 10).unwrap();
-        let other = take((5 << 10) + 1).unwrap();
-        assert!(take(1).is_none());
+    fn small_reservations_share_the_budget_and_a_large_one_has_it_alone() {
+        let budget = MemoryBudget::new(10 << 10);
+        let reserve = |bytes| budget.reserve(bytes).now_or_never();
+        let small = reserve(4 << 10).unwrap();
+        let other = reserve((5 << 10) + 1).unwrap();
+        assert!(reserve(1).is_none());
         drop(small);
-        assert!(take(u64::MAX).is_none());
+        assert!(reserve(u64::MAX).is_none());
         drop(other);
-        let all = take(u64::MAX).unwrap();
-        assert!(take(1).is_none());
+        let all = reserve(u64::MAX).unwrap();
+        assert!(reserve(1).is_none());
         drop(all);
-        assert!(take(10 << 10).is_some());
+        assert!(reserve(10 << 10).is_some());
     }
 }

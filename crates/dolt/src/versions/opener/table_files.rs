@@ -1,4 +1,4 @@
-//! Finds and opens the files of a version.
+//! Finds and opens the table files of a version.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,10 +22,10 @@ use crate::{
     versions::version::Version,
 };
 
-/// Under which the listing is kept.
+/// Name of the sidecar that holds the listing.
 const LISTING_SIDECAR: &str = "files";
 
-/// A file that a version names.
+/// Table file that a version names.
 #[derive(Clone, Copy)]
 struct Wanted {
     naming: Naming,
@@ -33,17 +33,17 @@ struct Wanted {
     spec: FileSpec,
 }
 
-/// An object that may be it.
+/// Object that may be a wanted file.
 struct Candidate {
     kind: FileKind,
     meta: ObjectMeta,
 }
 
-/// What is open, by folder and id.
+/// Open files, by whether they are at the top of the store, and by id.
 type OpenFiles<'a> = HashMap<(bool, FileId), &'a Arc<TableFile>>;
 
 impl Opener {
-    /// Opens all files of a version, in the order of lookup.
+    /// Opens all table files of a version, in the order of lookup.
     pub(super) async fn open_files(
         &self,
         manifests: &Manifests,
@@ -63,8 +63,8 @@ impl Opener {
         stream::iter(opening).buffered(OPENING_FILES_MAX).try_collect().await
     }
 
-    /// What the store holds, as far as it pays to know: all of it when it is opened, something when
-    /// a version brings many files. What is missing here is asked for by name.
+    /// Lists the store's objects, where that pays: at the first opening, and when a version brings
+    /// many new files. The opener asks by name for files that are not in the listing.
     async fn listing(
         &self,
         manifests: &Manifests,
@@ -75,8 +75,8 @@ impl Opener {
         if is_empty || (!is_first && new_count <= HEADS_MAX) {
             return Ok(Listing::default());
         }
-        if is_first && let Some(kept) = self.kept_listing(manifests).await {
-            return Ok(kept);
+        if is_first && let Some(listing) = self.listing_sidecar(manifests).await {
+            return Ok(listing);
         }
         match self.list_all(manifests).await {
             Ok(listing) => {
@@ -84,9 +84,10 @@ impl Opener {
                 Ok(listing)
             }
             Err(error) => {
-                let url = self.remote.url();
+                let url = self.source.remote.url();
                 log::info!(
-                    "{url} cannot be listed, so {new_count} table files are asked for by name: {error}"
+                    "{url} cannot be listed, so {new_count} table files are asked for by name: \
+                     {error}"
                 );
                 self.ask_for_journal(manifests.naming).await?;
                 Ok(Listing::default())
@@ -102,13 +103,13 @@ impl Opener {
         Ok(objects.into_iter().collect())
     }
 
-    /// Objects of a folder, unless there are so many others that this takes too long.
+    /// Lists the objects of a folder, unless other objects make that take too long.
     pub(super) async fn list_in_time(&self, folder: &str) -> Result<Vec<ObjectMeta>, ObjectsError> {
         let late = |_| {
-            let url = self.remote.url();
+            let url = self.source.remote.url();
             Err(ObjectsError::Unreachable(format!("{url}: no listing within {LISTING_TIMEOUT:?}")))
         };
-        timeout(LISTING_TIMEOUT, self.remote.list(folder)).await.unwrap_or_else(late)
+        timeout(LISTING_TIMEOUT, self.source.remote.list(folder)).await.unwrap_or_else(late)
     }
 
     fn refuse_journal(&self, naming: Naming, listing: &Listing) -> Result<(), Error> {
@@ -119,10 +120,11 @@ impl Opener {
         }
     }
 
-    /// Where nothing can be listed. What is denied then cannot be told from what is not there.
+    /// Asks for a journal by name, where the store cannot be listed. "Denied" may then mean that
+    /// there is none.
     async fn ask_for_journal(&self, naming: Naming) -> Result<(), Error> {
         let journal = naming.table_file("", &FileId::JOURNAL, FileKind::Classic);
-        match self.remote.head(&journal).await {
+        match self.source.remote.head(&journal).await {
             Ok(None) | Err(ObjectsError::Denied(_)) => Ok(()),
             Ok(Some(_)) => Err(self.refusal_of_journal(&journal)),
             Err(error) => Err(error.into()),
@@ -131,19 +133,19 @@ impl Opener {
 
     pub(super) fn refusal_of_journal(&self, journal: &str) -> Error {
         Error::Refused(format!(
-            "{} holds a journal ({journal}): it is a local database, whose newest chunks are in no table file; \
-             push it to a remote (`dolt push`) and serve that",
-            self.remote.url()
+            "{} holds a journal ({journal}): it is a local database, whose newest chunks are in \
+             no table file; push it to a remote (`dolt push`) and serve that",
+            self.source.remote.url()
         ))
     }
 
-    async fn kept_listing(&self, manifests: &Manifests) -> Option<Listing> {
+    async fn listing_sidecar(&self, manifests: &Manifests) -> Option<Listing> {
         let key = manifests.key();
         let read = move |cache: &Cache| {
             let kept = cache.kept(LISTING_SIDECAR)?;
             Listing::from_text(std::str::from_utf8(&kept).ok()?, &key)
         };
-        self.cache.run_blocking(read).await.flatten()
+        self.source.cache.run_blocking(read).await.flatten()
     }
 
     async fn open_file(&self, wanted: Wanted, listing: &Listing) -> Result<Arc<TableFile>, Error> {
@@ -155,16 +157,16 @@ impl Opener {
             };
             match self.read_index(kind, &meta, wanted.spec.chunk_count).await {
                 Ok(index) => {
-                    let object = self.cache.object(&self.remote, &meta);
+                    let object = self.source.cache.object(&self.source.remote, &meta);
                     return Ok(Arc::new(TableFile::new(wanted.spec.id, kind, object, index)));
                 }
-                // What the listing said was not true, or is no longer.
+                // The listing was wrong, or the object was replaced since.
                 Err(Fault::Gone) => {}
                 Err(Fault::Error(error)) => return Err(error),
                 Err(Fault::Corrupt(text)) => {
                     return Err(Error::Corrupt(format!(
                         "{}: {}: {text}",
-                        self.remote.url(),
+                        self.source.remote.url(),
                         meta.name
                     )));
                 }
@@ -172,26 +174,29 @@ impl Opener {
         }
         Err(Error::Unreachable(format!(
             "{}: table file {} is replaced again and again while it is opened",
-            self.remote.url(),
+            self.source.remote.url(),
             wanted.spec.id
         )))
     }
 
-    /// Asks for a file by its possible names.
+    /// Asks the object store for a file by its possible names.
     async fn ask_for(&self, wanted: Wanted) -> Result<Candidate, Error> {
         let name = |kind| wanted.name(kind);
         let (classic, archive) = (name(FileKind::Classic), name(FileKind::Archive));
         let candidate = |kind, meta| Ok(Candidate { kind, meta });
-        match future::join(self.remote.head(&classic), self.remote.head(&archive)).await {
+        match future::join(self.source.remote.head(&classic), self.source.remote.head(&archive))
+            .await
+        {
             (Ok(Some(meta)), _) => candidate(FileKind::Classic, meta),
-            // S3 denies what is missing to whoever may not list.
+            // S3 denies requests for missing objects to callers that may not list.
             (Ok(None) | Err(ObjectsError::Denied(_)), Ok(Some(meta))) => {
                 candidate(FileKind::Archive, meta)
             }
             (Err(error), _) | (_, Err(error)) => Err(error.into()),
             (Ok(None), Ok(None)) => Err(Error::Unreachable(format!(
-                "{}: the manifest names table file {}, but there is no object {classic} or {archive}",
-                self.remote.url(),
+                "{}: the manifest names table file {}, but there is no object {classic} or \
+                 {archive}",
+                self.source.remote.url(),
                 wanted.spec.id,
             ))),
         }
@@ -207,7 +212,7 @@ impl Wanted {
         self.naming.table_file(self.folder, &self.spec.id, kind)
     }
 
-    /// Dolt takes the plain name first.
+    /// Finds the file in a listing. Dolt, too, tries the plain name first.
     fn listed(&self, listing: &Listing) -> Option<Candidate> {
         [FileKind::Classic, FileKind::Archive].into_iter().find_map(|kind| {
             let meta = listing.get(&self.name(kind))?.clone();
@@ -228,21 +233,21 @@ fn wanted(manifests: &Manifests) -> Vec<Wanted> {
     outer.chain(old).map(wanted).collect()
 }
 
-/// Also those dropped lately: a file may come back.
+/// Files open in the current version, those in their grace period included: a file may come back.
 fn open_files(current: Option<&Version>) -> OpenFiles<'_> {
-    let files = current.iter().flat_map(|view| view.files()).filter(|file| !file.is_gone());
+    let files = current.iter().flat_map(|version| version.files()).filter(|file| !file.is_gone());
     let prefix = format!("{OLD_GENERATION}/");
     files.map(|file| ((!file.name().starts_with(&prefix), file.id), file)).collect()
 }
 
-/// Keeps what was found of the files of a version, and only their indexes.
-pub(super) fn keep(cache: &Cache, version: &str, view: &Version) {
+/// Writes the listing of a version as a sidecar, and removes index sidecars of other files.
+pub(super) fn write_sidecars(cache: &Cache, key: &str, version: &Version) {
     let listing: Listing =
-        view.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
-    if let Some(text) = listing.to_text(version) {
+        version.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
+    if let Some(text) = listing.to_text(key) {
         cache.keep(LISTING_SIDECAR, text.as_bytes());
     }
     let indexes: std::collections::HashSet<String> =
-        view.files().map(|file| index_sidecar_name(file.object.meta())).collect();
+        version.files().map(|file| index_sidecar_name(file.object.meta())).collect();
     cache.keep_only(&|name| name == LISTING_SIDECAR || indexes.contains(name));
 }

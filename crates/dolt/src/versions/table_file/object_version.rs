@@ -3,9 +3,9 @@
 use busload_chunks::ChunkAddress;
 use busload_objects::ObjectMeta;
 
-/// Differs when the object of a name holds other bytes. It depends on nothing but what the store
-/// says of the object, so it is the same in every process and after every restart; and not on how
-/// the ETag is written, which differs between listings and headers.
+/// Returns a number that differs when the object of a name holds other bytes. It follows from the
+/// object's metadata alone, so it is the same in every process and after every restart. It does not
+/// depend on how the ETag is written, which differs between listings and headers.
 pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
     let text = format!("{}\n{}", meta.size, bare(&meta.etag));
     ChunkAddress::of(text.as_bytes()).prefix()
@@ -34,7 +34,7 @@ mod tests {
         }
     }
 
-    /// URLs that were given out hold them.
+    /// Clients hold URLs with these numbers.
     #[test]
     fn versions_do_not_change_with_the_program() {
         assert_eq!(format!("{:016x}", version(17, "\"0x8D\"")), "047c153ea1fa3c3f");

@@ -1,4 +1,4 @@
-//! Dictionaries of one file whose places were told to somebody, as the file has them.
+//! Dictionaries of one table file that were advertised to clients, as the file stores them.
 
 use std::{
     collections::BTreeMap,
@@ -17,19 +17,19 @@ use crate::{
 const _: () =
     assert!(DICTIONARY_STORED_BYTES_MAX as u64 <= PINNED_BYTES_MAX, "one can always be pinned");
 
-/// Bytes of some spans. What was put in stays.
+/// Stored dictionaries of one file, by their spans. None is ever removed.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedDictionaries {
-    pinned: Mutex<Pinned>,
+    pinned: Mutex<PinnedSpans>,
 }
 
 #[derive(Debug, Default)]
-struct Pinned {
+struct PinnedSpans {
     spans: BTreeMap<Span, Bytes>,
     bytes: u64,
 }
 
-/// There is no room for another one.
+/// Error of an insert beyond the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -38,10 +38,10 @@ impl PinnedDictionaries {
         self.lock().spans.contains_key(&span)
     }
 
-    /// Bytes of a range that is a span or a part of one.
+    /// Returns the bytes of a range that is a pinned span or a part of one.
     pub fn get(&self, wanted: &Range<u64>) -> Option<Bytes> {
         let pinned = self.lock();
-        // The longest one that begins where the range does, or before.
+        // The longest span that begins at the start of the range, or the last one before it.
         let last = Span { offset: wanted.start, length: u32::MAX };
         let (span, bytes) = pinned.spans.range(..=last).next_back()?;
         let (start, end) = (wanted.start - span.offset, wanted.end.checked_sub(span.offset)?);
@@ -49,7 +49,7 @@ impl PinnedDictionaries {
             .then(|| bytes.slice(within(start)..within(end)))
     }
 
-    /// Keeps a copy, so that nothing larger is kept with it.
+    /// Copies the bytes in, so that no larger buffer stays alive with them.
     pub fn insert(&self, span: Span, bytes: &[u8]) -> Result<(), Full> {
         assert_eq!(bytes.len() as u64, u64::from(span.length), "the bytes are those of the span");
         let mut pinned = self.lock();
@@ -65,12 +65,12 @@ impl PinnedDictionaries {
         Ok(())
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory in use.
     pub fn memory_bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pinned> {
+    fn lock(&self) -> MutexGuard<'_, PinnedSpans> {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,42 +89,42 @@ mod tests {
 
     #[test]
     fn a_span_and_every_part_of_it_are_there_and_nothing_else() {
-        let pins = PinnedDictionaries::default();
-        pins.insert(span(100, 4), b"abcd").unwrap();
-        pins.insert(span(104, 2), b"ef").unwrap();
-        let get = |range| pins.get(&range).map(|bytes| bytes.to_vec());
+        let pinned = PinnedDictionaries::default();
+        pinned.insert(span(100, 4), b"abcd").unwrap();
+        pinned.insert(span(104, 2), b"ef").unwrap();
+        let get = |range| pinned.get(&range).map(|bytes| bytes.to_vec());
         assert_eq!(get(100..104), Some(b"abcd".to_vec()));
         assert_eq!(get(101..103), Some(b"bc".to_vec()));
         assert_eq!(get(104..106), Some(b"ef".to_vec()));
         for other in [99..101, 100..105, 103..105, 106..107, 0..1, 100..100, 90..95] {
             assert_eq!(get(other.clone()), None, "{other:?}");
         }
-        assert!(pins.has(span(100, 4)) && !pins.has(span(100, 3)));
+        assert!(pinned.has(span(100, 4)) && !pinned.has(span(100, 3)));
     }
 
     #[test]
-    fn spans_that_begin_at_the_same_place_do_not_hide_each_other() {
-        let pins = PinnedDictionaries::default();
-        pins.insert(span(7, 2), b"ab").unwrap();
-        pins.insert(span(7, 4), b"abcd").unwrap();
-        pins.insert(span(7, 3), b"abc").unwrap();
+    fn spans_that_begin_at_the_same_offset_do_not_hide_each_other() {
+        let pinned = PinnedDictionaries::default();
+        pinned.insert(span(7, 2), b"ab").unwrap();
+        pinned.insert(span(7, 4), b"abcd").unwrap();
+        pinned.insert(span(7, 3), b"abc").unwrap();
         for length in 2..=4 {
-            assert_eq!(pins.get(&(7..7 + length)).unwrap().len() as u64, length);
+            assert_eq!(pinned.get(&(7..7 + length)).unwrap().len() as u64, length);
         }
     }
 
     #[test]
     fn memory_is_bounded_by_count_and_by_bytes() {
-        let pins = PinnedDictionaries::default();
+        let pinned = PinnedDictionaries::default();
         for offset in (0..).take(PINNED_DICTIONARIES_MAX) {
-            pins.insert(span(offset, 1), b"x").unwrap();
+            pinned.insert(span(offset, 1), b"x").unwrap();
         }
-        assert_eq!(pins.insert(span(u64::from(u32::MAX), 1), b"x"), Err(Full));
-        pins.insert(span(5, 1), b"x").expect("it is there already");
-        assert_eq!(pins.memory_bytes(), PINNED_DICTIONARIES_MAX as u64);
-        let (pins, large) = (PinnedDictionaries::default(), vec![0; 16 << 20]);
+        assert_eq!(pinned.insert(span(u64::from(u32::MAX), 1), b"x"), Err(Full));
+        pinned.insert(span(5, 1), b"x").expect("the span is pinned already");
+        assert_eq!(pinned.memory_bytes(), PINNED_DICTIONARIES_MAX as u64);
+        let (pinned, large) = (PinnedDictionaries::default(), vec![0; 16 << 20]);
         let fit =
-            (0..6).filter(|&offset| pins.insert(span(offset, 16 << 20), &large).is_ok()).count();
+            (0..6).filter(|&offset| pinned.insert(span(offset, 16 << 20), &large).is_ok()).count();
         assert_eq!(fit as u64, PINNED_BYTES_MAX >> 24);
     }
 }

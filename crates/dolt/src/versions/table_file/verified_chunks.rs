@@ -1,26 +1,26 @@
-//! Which chunks of a file have been compared with their addresses as they are on local disk.
+//! Which chunks of a file have been verified (hash-checked) as they are on local disk.
 
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
-/// No count of writes ever gets there.
+/// Count of writes that no file ever reaches.
 const NEVER: u64 = u64::MAX;
 
 /// One bit per chunk of a file, valid for one state of what is on disk.
 ///
-/// A checksum on disk says that the bytes are those that were written, not that those that came
-/// from the store were right. So a chunk that was compared with its address once must be compared
-/// again when other bytes may have taken its place on disk: when anything of the file was written
-/// there since ([`busload_objects::Object::disk_writes`]). Once a file is filled nothing of it is
-/// written any more and all of its bits last.
+/// A checksum on disk says that the bytes are those that were written, not that the store sent the
+/// right ones. So a chunk that was verified once must be verified again when other bytes may have
+/// taken its place on disk: when anything of the file was written there since
+/// ([`busload_objects::Object::disk_writes`]). Once a file is filled nothing writes to it any more,
+/// and all of its bits last.
 #[derive(Debug)]
 pub(crate) struct VerifiedChunks {
-    /// The count of writes for which the bits are valid.
+    /// Count of writes for which the bits are valid.
     writes: AtomicU64,
     bits: Box<[AtomicU64]>,
-    /// Held to set a bit, once per chunk.
+    /// Lock held to set a bit, once per chunk.
     setting: Mutex<()>,
 }
 
@@ -35,17 +35,18 @@ impl VerifiedChunks {
         }
     }
 
-    /// Whether the chunk's bytes, read while the count of writes was `writes` before and after,
-    /// have been checked.
+    /// Whether the chunk's bytes, read while the count of writes was `writes` before and after, are
+    /// verified.
     pub fn has(&self, position: u32, writes: u64) -> bool {
         let (word, bit) = self.bit(position);
-        // The second look is for bits that another thread clears and sets anew in between.
+        // The second load is for bits that another thread clears and sets in between.
         self.writes.load(Ordering::Acquire) == writes
             && word.load(Ordering::Acquire) & bit != 0
             && self.writes.load(Ordering::Acquire) == writes
     }
 
-    /// The chunk's bytes, read while the count of writes was `writes` before and after, are right.
+    /// Notes that the chunk's bytes, read while the count of writes was `writes` before and after,
+    /// are verified.
     pub fn set(&self, position: u32, writes: u64) {
         let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let valid = self.writes.load(Ordering::Relaxed);
@@ -62,7 +63,7 @@ impl VerifiedChunks {
         word.fetch_or(bit, Ordering::Release);
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory in use.
     pub fn memory_bytes(&self) -> u64 {
         u64::try_from(size_of_val(&*self.bits)).expect("memory is less than 2^64 bytes")
     }
@@ -79,35 +80,35 @@ mod tests {
 
     #[test]
     fn a_bit_is_of_one_chunk() {
-        let checked = VerifiedChunks::new(130);
+        let verified = VerifiedChunks::new(130);
         for position in [0, 63, 64, 129] {
-            checked.set(position, 5);
+            verified.set(position, 5);
         }
-        let set: Vec<u32> = (0..130).filter(|&position| checked.has(position, 5)).collect();
+        let set: Vec<u32> = (0..130).filter(|&position| verified.has(position, 5)).collect();
         assert_eq!(set, [0, 63, 64, 129]);
     }
 
     #[test]
-    fn nothing_is_checked_at_first() {
-        let checked = VerifiedChunks::new(64);
-        assert!((0..64).all(|position| !checked.has(position, 0)));
+    fn no_chunk_is_verified_at_first() {
+        let verified = VerifiedChunks::new(64);
+        assert!((0..64).all(|position| !verified.has(position, 0)));
     }
 
     #[test]
-    fn a_write_to_disk_makes_all_bits_void() {
-        let checked = VerifiedChunks::new(64);
-        checked.set(1, 5);
-        checked.set(2, 6);
+    fn a_write_to_disk_clears_all_bits() {
+        let verified = VerifiedChunks::new(64);
+        verified.set(1, 5);
+        verified.set(2, 6);
         assert!(
-            !checked.has(1, 5) && !checked.has(1, 6) && !checked.has(2, 5) && checked.has(2, 6)
+            !verified.has(1, 5) && !verified.has(1, 6) && !verified.has(2, 5) && verified.has(2, 6)
         );
     }
 
     #[test]
-    fn what_was_read_before_a_later_write_is_not_believed() {
-        let checked = VerifiedChunks::new(64);
-        checked.set(1, 6);
-        checked.set(2, 5);
-        assert!(checked.has(1, 6) && !checked.has(2, 5) && !checked.has(2, 6));
+    fn a_read_before_a_later_write_sets_no_bit() {
+        let verified = VerifiedChunks::new(64);
+        verified.set(1, 6);
+        verified.set(2, 5);
+        assert!(verified.has(1, 6) && !verified.has(2, 5) && !verified.has(2, 6));
     }
 }
