@@ -25,8 +25,8 @@ pub enum Error {
     Closed,
 }
 
-/// Sorts errors by whether a retry may help. Credentials can be fixed while the store is served, and
-/// the store looks for an object that is gone before a request fails.
+/// Sorts errors by whether a retry may help. Credentials can be fixed while the store is served,
+/// and the store looks for an object that is gone before a request fails.
 impl From<busload_objects::Error> for Error {
     fn from(error: busload_objects::Error) -> Self {
         use busload_objects::Error as Objects;

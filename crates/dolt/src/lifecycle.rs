@@ -19,7 +19,7 @@ pub enum StoreStatus {
     Opening,
     /// The store is served.
     Open,
-    /// The last look at the manifest failed, for this reason; the refresher tries again every
+    /// The last refresh failed, for this reason; the refresher tries again every
     /// `poll`. If the store was open before, its last version is still served.
     Failed(Error),
 }
@@ -125,7 +125,7 @@ impl Lifecycle {
         self.status.send_replace(next)
     }
 
-    /// Returns why the last look at the manifest failed, if it did.
+    /// Returns why the last refresh failed, if it did.
     pub fn failure(&self) -> Option<Error> {
         match &*self.status.borrow() {
             StoreStatus::Failed(error) => Some(error.clone()),

@@ -14,7 +14,11 @@ use tokio::task::JoinHandle;
 use crate::{
     Attempt, Chunk, DictionaryId, Error, FileBytes, Form, Located, ManyReads, Request, Settings,
     Snapshot, StoreStats, StoreStatus, TableFile,
-    jobs::{self, verify::verify_all, verify::verify_local, warm::warm},
+    jobs::{
+        self,
+        verify::{verify_all, verify_local},
+        warm::warm,
+    },
     lifecycle::Lifecycle,
     limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
     object_source::ObjectSource,

@@ -1,9 +1,9 @@
 //! Reads one copy of a chunk and verifies it against its address.
 //!
 //! ```text
-//!  span of a file --> local disk, else object store --+--> CRC, decode, SHA-512 == address? --> Decoded
-//!  its dictionary --> memory, disk, object store -----+              | no
-//!                     ^--- invalidate what came wrong, read again ---+   (COPY_READS_MAX times)
+//!  span of a file --> local disk, else object store --+--> CRC, decode, verify --> Decoded
+//!  its dictionary --> memory, disk, object store -----+                | wrong
+//!                     ^----- invalidate, read again (COPY_READS_MAX) --+
 //! ```
 
 use std::{

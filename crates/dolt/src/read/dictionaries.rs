@@ -34,8 +34,8 @@ type Key = (u64, Span);
 /// One read of a dictionary that concurrent requests wait for.
 type Fetch = Shared<BoxFuture<'static, Result<Arc<LoadedDictionary>, Fault>>>;
 
-/// A dictionary, and whether a chunk was verified with it. If so, another chunk that fails to verify
-/// is most likely wrong itself.
+/// A dictionary, and whether a chunk was verified with it. If so, another chunk that fails to
+/// verify is most likely wrong itself.
 pub(crate) struct LoadedDictionary {
     dictionary: Dictionary,
     /// Bytes of the span, as the file holds them.

@@ -23,13 +23,14 @@ use tokio::{
 use crate::{
     Attempt, Chunk, Error, Form, Request,
     limits::{LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX, RESULTS_QUEUED_MAX},
-    read::copy_reader::{ReadRequest, origin},
-    read::decode::{Decoded, Wanted},
-    read::reader::Reader,
-    read::window::{PlannedRead, Window, sort},
+    read::{
+        copy_reader::{ReadRequest, origin},
+        decode::{Decoded, Wanted},
+        reader::Reader,
+        window::{PlannedRead, Window, sort},
+    },
     stats::Origin,
-    versions::table_file::range,
-    versions::version::Version,
+    versions::{table_file::range, version::Version},
 };
 
 /// Result for the address of an index.
@@ -119,7 +120,7 @@ impl ManyReads {
         let mut others = Vec::new();
         for (address, index) in self.addresses.iter().zip(0..) {
             match version.as_ref().is_none_or(|version| self.seems_local(version, address)) {
-                // Without a version `try_get` fails at once with the reason.
+                // Without a version `try_get` tells at once whether to wait or why not.
                 true => self.local.push_back(index),
                 false => others.push(index),
             }

@@ -3,7 +3,7 @@
 //! | what is wrong | what the reader tries |
 //! |---|---|
 //! | no file has the chunk | one refresh that begins now; then the chunk does not exist |
-//! | the bytes are not the chunk | the same bytes from the store again, then copies in other files; then not for a while |
+//! | the bytes are not the chunk | the store again, then other files; then not for a while |
 //! | the object is gone or was replaced | one refresh, which opens the file again |
 //! | the store cannot be reached | nothing: `busload_objects` retries until the deadline |
 

@@ -12,8 +12,10 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use crate::{
     limits::{WINDOW_BYTES_MAX, WINDOW_CHUNKS_MAX},
     read::copy_reader::{StartedRead, origin},
-    versions::table_file::{TableFile, range},
-    versions::version::ChunkCopy,
+    versions::{
+        table_file::{TableFile, range},
+        version::ChunkCopy,
+    },
 };
 
 /// One chunk that a window is to read.

@@ -119,7 +119,7 @@ impl LocalVerifier {
     }
 
     async fn verify_after_copy(&self, file: &Arc<TableFile>) {
-        // The last bytes of the copy are on their way to the disk.
+        // The last bytes of the copy are still being written to disk.
         sleep(LOCAL_VERIFICATION_DELAY).await;
         let _turn = self.turn.acquire().await;
         for _ in 0..LOCAL_VERIFICATIONS_MAX {
@@ -230,7 +230,7 @@ impl LocalVerifier {
                 let load = self.copies.dictionaries.load(file, span, request.read_options());
                 match load.await {
                     Ok(dictionary) => Some(dictionary),
-                    // `read_again` replaces the dictionary, and verifies the chunk with the new one.
+                    // `read_again` replaces the dictionary and verifies with the new one.
                     Err(Fault::Corrupt(_)) => return Ok(false),
                     Err(Fault::Error(error)) => return Err(error),
                     Err(Fault::Gone) => {

@@ -19,9 +19,11 @@ use crate::{
     Error,
     limits::{DROPPED_FILES_MAX, PINNED_BYTES_MAX},
     object_source::ObjectSource,
-    versions::object_names::{Naming, OLD_GENERATION},
-    versions::table_file::{object_version::version_of, pinned_dictionaries::PinnedDictionaries},
-    versions::version::{Snapshot, Version},
+    versions::{
+        object_names::{Naming, OLD_GENERATION},
+        table_file::{object_version::version_of, pinned_dictionaries::PinnedDictionaries},
+        version::{Snapshot, Version},
+    },
 };
 
 /// Names one version of a table file.

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | plain (buckets, `file://`) | `manifest` | `ID`, `ID.darc` |
 //! | local blob store | `manifest.bs` | `ID.bs`, `ID.darc.bs` |
-//! | old generation of a local store, beside a plain one | `oldgen/manifest` | `oldgen/ID`, `oldgen/ID.darc` |
+//! | old generation, beside a plain store | `oldgen/manifest` | `oldgen/ID`, `oldgen/ID.darc` |
 //!
 //! The store ignores other objects (`.records`, `.tail`, locks, temporary files).
 

@@ -27,12 +27,14 @@ use crate::{
     Error,
     limits::OPENING_BYTES_MAX,
     object_source::ObjectSource,
-    versions::opener::{
-        manifests::{FetchedManifest, Manifests},
-        memory_budget::MemoryBudget,
+    versions::{
+        opener::{
+            manifests::{FetchedManifest, Manifests},
+            memory_budget::MemoryBudget,
+        },
+        table_file::TableFile,
+        version::{Snapshot, Version},
     },
-    versions::table_file::TableFile,
-    versions::version::{Snapshot, Version},
 };
 
 /// Opens new versions of one store.

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use busload_chunks::{ChunkAddress, FileSpec, Lookup, Manifest, TableIndex};
 use tokio::time::Instant;
 
-use crate::{versions::object_names::Naming, versions::table_file::TableFile};
+use crate::versions::{object_names::Naming, table_file::TableFile};
 
 /// One version of the store: a manifest and the open table files that it names.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl Version {
 
     /// Returns this version without the files that have to be closed.
     pub fn without_expired(&self, now: Instant) -> Self {
-        let kept =
+        let remaining =
             self.files_in_grace().filter(|(file, until)| now < *until && !file.is_gone()).collect();
         Self {
             snapshot: self.snapshot.clone(),
@@ -128,7 +128,7 @@ impl Version {
             in_grace: self
                 .in_grace
                 .as_ref()
-                .and_then(|in_grace| FilesInGrace::new(kept, Some(&in_grace.lookup))),
+                .and_then(|in_grace| FilesInGrace::new(remaining, Some(&in_grace.lookup))),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     support::{Counters, World, mix, patiently, read_by_many, read_each, until},
 };
 
-/// Addresses that readers may ask for: everything that a version held which was seen.
+/// Addresses that readers may ask for: those of all versions seen so far.
 type Known = Arc<Mutex<Vec<ChunkAddress>>>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +43,7 @@ async fn versions_switched_under_load_leave_old_and_new_chunks_readable() {
                     known[usize::try_from(mix(reader ^ mix(turn)) % known.len() as u64).unwrap()]
                 };
                 counters.count(&address, true, store.get(address, patiently()).await);
-                // What is local is answered without waiting, which would leave nobody else a turn.
+                // Reads from local disk do not wait, and would leave other tasks no turn.
                 tokio::task::yield_now().await;
             }
             counters
@@ -124,7 +124,7 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listing_that_lacks_files_is_made_up_for() {
+async fn files_missing_in_a_listing_are_found_by_name() {
     let world = World::new(3);
     let (mut files, mut addresses) = (Vec::new(), Vec::new());
     for seed in 0..20 {
@@ -141,8 +141,8 @@ async fn a_listing_that_lacks_files_is_made_up_for() {
     store.close().await;
 }
 
-/// A collection in the store deletes the objects as well; who holds the old root has what came to
-/// disk.
+/// A garbage collection in the store deletes the objects as well; readers of the old root have what
+/// came to disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     let world = World::new(4);
@@ -161,8 +161,8 @@ async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     store.close().await;
 }
 
-/// Somebody writes a chunk and tells another, who asks at once: it is found, although nobody looked
-/// at the manifest meanwhile.
+/// A writer adds a chunk and tells a reader, who asks at once: the read finds it, although no poll
+/// read the manifest meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
     let world = World::new(5);
@@ -181,7 +181,7 @@ async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
     store.close().await;
 }
 
-/// A manifest that is corrupt, empty or gone is no newer version, and no reason to forget the one
+/// A manifest that is corrupt, empty or gone is no newer version, and no reason to drop the one
 /// that is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {

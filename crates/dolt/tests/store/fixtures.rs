@@ -18,7 +18,7 @@ pub fn list(name: &str) -> Vec<Listed> {
     listed
 }
 
-/// Decodes what a chunk is sent as, the way a client does.
+/// Decodes a chunk in any form, the way a client does.
 async fn contents(store: &Store, chunk: Chunk, form: Form) -> Vec<u8> {
     let unsnap = |block: &[u8]| snap::raw::Decoder::new().decompress_vec(block).unwrap();
     match chunk {
@@ -108,7 +108,7 @@ async fn every_chunk_of_a_warm_store_can_be_had_without_waiting() {
                     Attempt::Ready(answer) => {
                         check_chunk(&store, listed, form, answer.unwrap().unwrap()).await;
                     }
-                    // Large ones are for the runtime; what is not in the system's memory, too.
+                    // The runtime reads large chunks, and those that are not in the page cache.
                     Attempt::Wait => waits += u64::from(listed.length < 64 << 10),
                 }
             }

@@ -1,4 +1,4 @@
-//! Versions come, and versions go.
+//! New versions, and files that they drop.
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ async fn a_store_without_a_manifest_is_empty_until_there_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_whose_manifest_vanishes_is_served_on_but_says_nothing_of_what_it_does_not_know() {
+async fn a_store_whose_manifest_vanishes_is_still_served_but_fails_for_unknown_chunks() {
     let harness = Harness::new();
     let first = chunks(0..5);
     let known = addresses(&first);
@@ -109,7 +109,7 @@ async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
         })
         .collect();
     for version in 1..files.len() {
-        // Each version has one file only, so the others are dropped.
+        // Each version has one file only, so it drops the others.
         harness.write_manifest(known[version * 10], &files[version..=version]);
         store.refresh().await.unwrap();
         let snapshot = store.snapshot().unwrap();
@@ -127,7 +127,7 @@ async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_dropped_from_the_manifest_is_let_go_in_the_end() {
+async fn a_file_dropped_from_the_manifest_is_closed_after_its_grace_period() {
     let harness = Harness::new();
     let (first, second) = (chunks(0..5), chunks(5..9));
     let (old, new) = (addresses(&first), addresses(&second));
@@ -141,7 +141,7 @@ async fn a_file_dropped_from_the_manifest_is_let_go_in_the_end() {
     store.close().await;
 }
 
-/// As a conjoin does in a directory: one file for several, which are removed.
+/// A conjoin in a directory replaces several files by one and removes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_a_file_that_is_removed_are_found_in_the_one_that_took_its_place() {
     let harness = Harness::new();
@@ -149,7 +149,7 @@ async fn chunks_of_a_file_that_is_removed_are_found_in_the_one_that_took_its_pla
     let known = addresses(&all);
     let small: Vec<_> = all.chunks(10).map(|chunks| harness.write_file(chunks)).collect();
     harness.write_manifest(known[0], &small);
-    // Nothing on disk, so that every read touches the store.
+    // Without a disk cache, so that every read touches the store.
     let store = open(Settings { disk_bytes_max: 0, ..harness.settings() }).await;
     let large = harness.write_file(&all);
     harness.write_manifest(known[0], &[large]);
@@ -205,7 +205,7 @@ async fn a_bucket_that_cannot_be_reached_is_an_error_and_never_an_absent_chunk()
         "{answer:?}"
     );
     assert_eq!(store.get(unknown, local(Form::Contents)).await, Err(Error::NotLocal));
-    assert_eq!(contents_of(&store, known[7]).await, all[7], "what is on disk is served on");
+    assert_eq!(contents_of(&store, known[7]).await, all[7], "what is on disk is still served");
     assert_eq!(store.try_has(&known[7]), Attempt::Ready(Ok(true)));
     assert_eq!(store.try_has(&unknown), Attempt::Wait);
     proxy.come_back();

@@ -6,10 +6,12 @@ use busload_objects::{Error as ObjectsError, Fetched};
 use crate::{
     Error,
     limits::{MANIFEST_BYTES_MAX, OPENING_ATTEMPTS_MAX},
-    versions::object_names::{
-        Naming, OLD_GENERATION, OLD_GENERATION_MANIFEST, is_journal, is_sign_of_a_store,
+    versions::{
+        object_names::{
+            Naming, OLD_GENERATION, OLD_GENERATION_MANIFEST, is_journal, is_sign_of_a_store,
+        },
+        opener::Opener,
     },
-    versions::opener::Opener,
 };
 
 /// Manifest and the ETag of its object.
@@ -99,7 +101,8 @@ impl Opener {
     async fn sign_of_a_manifest(&self) -> Result<Option<String>, Error> {
         let objects = self.list_in_time("").await.map_err(|error| {
             Error::Unreachable(format!(
-                "{}: there is no manifest, and whether there are table files cannot be manifests: {error}",
+                "{}: there is no manifest, and whether there are table files cannot be seen: \
+                 {error}",
                 self.source.remote.url()
             ))
         })?;

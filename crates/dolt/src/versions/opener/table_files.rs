@@ -15,11 +15,12 @@ use crate::{
     Error,
     fault::Fault,
     limits::{HEADS_MAX, LISTING_TIMEOUT, OPENING_ATTEMPTS_MAX, OPENING_FILES_MAX},
-    versions::object_names::{Naming, OLD_GENERATION},
-    versions::opener::listing::Listing,
-    versions::opener::{Opener, index::index_sidecar_name, manifests::Manifests},
-    versions::table_file::TableFile,
-    versions::version::Version,
+    versions::{
+        object_names::{Naming, OLD_GENERATION},
+        opener::{Opener, index::index_sidecar_name, listing::Listing, manifests::Manifests},
+        table_file::TableFile,
+        version::Version,
+    },
 };
 
 /// Name of the sidecar that holds the listing.
@@ -142,8 +143,8 @@ impl Opener {
     async fn listing_sidecar(&self, manifests: &Manifests) -> Option<Listing> {
         let key = manifests.key();
         let read = move |cache: &Cache| {
-            let kept = cache.kept(LISTING_SIDECAR)?;
-            Listing::from_text(std::str::from_utf8(&kept).ok()?, &key)
+            let sidecar = cache.kept(LISTING_SIDECAR)?;
+            Listing::from_text(std::str::from_utf8(&sidecar).ok()?, &key)
         };
         self.source.cache.run_blocking(read).await.flatten()
     }

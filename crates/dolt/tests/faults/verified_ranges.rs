@@ -1,5 +1,5 @@
-//! Ranges that are asked for while their chunks are still being compared with their addresses: what
-//! is given is right, or an error.
+//! Ranges that clients ask for while their chunks are being verified: the bytes are right, or there
+//! is an error.
 
 use std::{collections::HashMap, fs, ops::Range, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     support::{TIMEOUT, World, mix, now, until},
 };
 
-/// Stores of each format, and how many times each is read.
+/// Fixtures of each format, and how many times each is read.
 const FORMATS: [&str; 2] = ["real-classic", "real-archive-conjoined"];
 const ROUNDS: u64 = 120;
 
@@ -38,13 +38,13 @@ async fn take(file: &FileBytes, range: Range<u64>, timeout: Duration) -> Result<
     Ok(bytes)
 }
 
-/// Of a file, as it is.
+/// Bytes of a file in the bucket.
 fn cut<'a>(bytes: &'a [u8], range: &Range<u64>) -> &'a [u8] {
     &bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()]
 }
 
-/// By file: all bytes between the first chunk and the last, and the chunks, of which alone anything
-/// was promised.
+/// For each file: all bytes between the first chunk and the last, and its chunks, which alone the
+/// store verifies.
 fn regions(located: &Located) -> Vec<(Range<u64>, Vec<Location>)> {
     let mut files: HashMap<String, Vec<Location>> = HashMap::new();
     for location in located.locations.iter().flatten() {
@@ -58,7 +58,8 @@ fn regions(located: &Located) -> Vec<(Range<u64>, Vec<Location>)> {
     files.into_values().map(region).collect()
 }
 
-/// Each chunk by itself and all of each file at once, begun before anything else can happen.
+/// Reads each chunk by itself and all of each file at once, started before anything else can
+/// happen.
 async fn take_all(world: &World, store: &Store, located: &Located) {
     let mut reads = JoinSet::new();
     let singles = located
@@ -93,8 +94,8 @@ fn draw(addresses: &[ChunkAddress], seed: u64) -> Vec<ChunkAddress> {
     (0..1 + mix(seed) % 12).map(any).collect()
 }
 
-/// The first bodies come with a flipped bit each, and the check finds some of them while their
-/// ranges are asked for.
+/// Flips a bit in each of the first bodies; the prefetch finds some of them while clients ask for
+/// their ranges.
 async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
     let (world, addresses) = World::with_fixture(700, name);
     let mut corrupt = 0;
@@ -106,19 +107,19 @@ async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
         });
         open(&store).await;
         let located = store.locate(&draw(&addresses, seed), now() + TIMEOUT).await.unwrap();
-        // Dictionaries are had before the faults begin: this is about chunks.
+        // Dictionaries are pinned before the faults begin: this test is about chunks.
         store.pin_dictionaries(&located, now() + TIMEOUT).await.unwrap();
-        // With them came what is near them, and on a quick machine whole files.
+        // Their neighbours came with them, and on a quick machine whole files.
         store.cache().drop_all().await;
         let flips = (0..1 + seed % 2)
             .map(|body| Rule::times(1, Fault::Flip(mix(seed ^ mix(body)) % 60_000)));
         world.rules(flips.collect());
-        // There is not always room to prefetch.
+        // The prefetch budget is not always free.
         if seed % 3 != 0 {
             store.prefetch(&located);
         }
         take_all(&world, &store, &located).await;
-        // And when all is over, as clients that are slow would.
+        // And when all is over, as slow clients would.
         until("the prefetch has ended", || store.stats().prefetches == 0).await;
         take_all(&world, &store, &located).await;
         corrupt += store.stats().corrupt;
@@ -129,27 +130,27 @@ async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bits_that_flip_on_the_way_do_not_reach_who_is_quicker_than_the_check() {
+async fn bits_that_flip_on_the_way_do_not_reach_clients_quicker_than_the_prefetch() {
     for name in FORMATS {
         flip_first_bodies(name, 0).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bits_that_flip_on_the_way_to_disk_do_not_reach_who_is_quicker_than_the_check() {
+async fn bits_that_flip_on_the_way_to_disk_do_not_reach_clients_quicker_than_the_prefetch() {
     for name in FORMATS {
         flip_first_bodies(name, 1 << 30).await;
     }
 }
 
-/// One file, whose store is open without a disk.
+/// Makes a store of one file, open without a disk cache.
 async fn one_file(seed: u64, chunks: u64) -> (World, Store, Located, FileSpec) {
     let world = World::new(seed);
     let (spec, addresses) = world.put_file(seed, chunks);
     world.put_manifest(addresses[0], &[spec]);
     let store = world.start_with(|settings| {
         settings.disk_bytes_max = 0;
-        // Looks at the manifest are reads, too, and tests count these.
+        // Refreshes are reads, too, and tests count these.
         settings.poll = Duration::from_secs(3600);
     });
     open(&store).await;
@@ -170,12 +171,12 @@ async fn what_the_store_has_wrong_is_an_error_that_names_the_chunk() {
     let store = world.start_with(|settings| settings.disk_bytes_max = 0);
     open(&store).await;
     let addresses: Vec<_> =
-        all.iter().map(|place| place.file.index.address(place.position)).collect();
+        all.iter().map(|location| location.file.index.address(location.position)).collect();
     let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
     let file = bytes_of(&store, located.locations[0].as_ref().unwrap()).await;
     store.prefetch(&located);
     let all: Vec<_> = located.locations.iter().flatten().collect();
-    // While it is checked, and then again.
+    // During the prefetch, and then again.
     for _ in 0..2 {
         for (index, location) in all.iter().enumerate().skip(wrong - 2).take(5) {
             match take(&file, range(location), TIMEOUT).await {
@@ -199,7 +200,7 @@ async fn what_the_store_has_wrong_is_an_error_that_names_the_chunk() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
+async fn a_store_that_hangs_delays_ranges_and_later_they_are_right() {
     let (world, store, located, spec) = one_file(801, 50).await;
     let location = located.locations[7].as_ref().unwrap();
     let file = bytes_of(&store, location).await;
@@ -208,7 +209,7 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
     let timeout = Duration::from_millis(100);
     let late = take(&file, range(location), timeout).await;
     assert!(matches!(&late, Err(Error::DeadlineExceeded(_))), "{late:?}");
-    // One that is dropped while it waits leaves nothing behind.
+    // A stream that is dropped while it waits leaves nothing behind.
     let mut dropped =
         file.stream(range(location), StreamOptions { purpose: Use::Again, timeout: TIMEOUT });
     let soon = tokio::time::timeout(Duration::from_millis(1), dropped.try_next()).await;
@@ -223,7 +224,7 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_when_the_store_is_closed_is_told() {
+async fn closing_the_store_fails_waiting_clients() {
     let (world, store, located, _) = one_file(802, 50).await;
     let location = located.locations[7].as_ref().unwrap();
     let file = bytes_of(&store, location).await;
@@ -238,7 +239,7 @@ async fn who_waits_when_the_store_is_closed_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whole_files_and_chunks_that_were_checked_before_wait_for_nothing() {
+async fn whole_files_and_chunks_that_were_verified_before_wait_for_nothing() {
     let (world, store, located, spec) = one_file(803, 50).await;
     store.close().await;
     let store = world.start();
@@ -255,7 +256,7 @@ async fn whole_files_and_chunks_that_were_checked_before_wait_for_nothing() {
     let expected = fs::read(world.path(&spec.id.to_string())).unwrap();
     let location = located.locations[7].as_ref().unwrap();
     let file = bytes_of(&store, location).await;
-    // The store would never give it.
+    // The store would never send it.
     let got = take(&file, range(location), TIMEOUT).await.unwrap();
     assert_eq!(got, cut(&expected, &range(location)));
     let options = StreamOptions { purpose: Use::Once, timeout: TIMEOUT };
@@ -264,9 +265,9 @@ async fn whole_files_and_chunks_that_were_checked_before_wait_for_nothing() {
     store.close().await;
 }
 
-/// What was read to be checked is what is given: nothing is asked for twice.
+/// Ranges get the bytes that the prefetch read: no byte is requested twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ranges_that_waited_take_what_the_check_has_read() {
+async fn ranges_that_waited_take_what_the_prefetch_has_read() {
     let (world, store, located, _) = one_file(804, 200).await;
     let name = located.locations[0].as_ref().unwrap().file.name().to_owned();
     world.proxy.forget();
@@ -285,7 +286,7 @@ async fn ranges_that_waited_take_what_the_check_has_read() {
     store.close().await;
 }
 
-/// As after a connection that broke: ranges begin and end anywhere.
+/// After a broken connection ranges begin and end anywhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_range_of_a_file_has_its_bytes() {
     let (world, store, located, spec) = one_file(805, 3_000).await;

@@ -1,4 +1,4 @@
-//! Dictionaries that can be served whatever happens.
+//! Pinned dictionaries, which can be read whatever happens.
 
 use std::{fs, time::Duration};
 
@@ -8,15 +8,15 @@ use busload_dolt::{Error, FileBytes, Located, Settings, Store};
 
 use crate::{
     archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
-    far::{Far, deadline, stream},
+    remote_store::{RemoteStore, deadline, stream},
     support::{Harness, addresses, contents, copy, open, write_manifest},
 };
 
-/// An archive of two with a dictionary each.
+/// Store of an archive joined of two, each with a dictionary.
 struct Two {
-    far: Far,
+    far: RemoteStore,
     name: String,
-    /// A few chunks of each.
+    /// A few chunks of each part.
     known: [Vec<ChunkAddress>; 2],
 }
 
@@ -33,7 +33,7 @@ impl Two {
             write_conjoined(&harness.store(), &sets.each_ref().map(|chunks| archive(chunks)));
         harness.write_manifest(ChunkAddress::ZERO, &[spec]);
         let known = sets.each_ref().map(|chunks| addresses(&chunks[10..20]));
-        Self { far: Far::of(harness), name: format!("{}.darc", spec.id), known }
+        Self { far: RemoteStore::of(harness), name: format!("{}.darc", spec.id), known }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -91,7 +91,7 @@ async fn pinned_dictionaries_are_served_without_store_and_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_pinned_is_not_read_again() {
+async fn pinned_dictionaries_are_not_read_again() {
     let two = Two::new();
     let store = two.far.open_without_disk().await;
     let located = store.locate(&two.known.concat(), deadline()).await.unwrap();
@@ -106,7 +106,7 @@ async fn what_is_pinned_is_not_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dictionary_that_cannot_be_read_is_an_error_and_never_promised() {
+async fn a_dictionary_that_cannot_be_read_is_an_error_and_never_advertised() {
     let two = Two::new();
     let store = two.far.open_without_disk().await;
     let located = store.locate(&two.known[0], deadline()).await.unwrap();
@@ -122,9 +122,9 @@ async fn a_dictionary_that_cannot_be_read_is_an_error_and_never_promised() {
     store.close().await;
 }
 
-/// The bytes on their way are wrong once: what is pinned is what the store has.
+/// A bit flips once in transit: the pinned bytes are those of the store.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dictionary_is_pinned_only_after_a_chunk_came_out_right_with_it() {
+async fn a_dictionary_is_pinned_only_after_a_chunk_was_verified_with_it() {
     for at in [5, 100, 700] {
         let two = Two::new();
         let bytes = two.bytes();
@@ -142,16 +142,16 @@ async fn a_dictionary_is_pinned_only_after_a_chunk_came_out_right_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dictionary_is_proved_by_another_chunk_if_one_is_corrupt() {
+async fn a_dictionary_is_verified_by_another_chunk_if_one_is_corrupt() {
     let two = Two::new();
     let mut bytes = two.bytes();
     let store = two.far.open_without_disk().await;
     let located = store.locate(&two.known[0], deadline()).await.unwrap();
-    // The chunk of this place is corrupt in the store.
+    // The chunk at this location is corrupt in the store.
     let corrupt = located.locations[0].as_ref().unwrap().span;
     store.close().await;
     let start = usize::try_from(corrupt.offset).unwrap();
-    // Behind the frame's header.
+    // Behind the header of the frame.
     bytes[start + corrupt.length as usize - 3] ^= 0x55;
     two.far.put(&two.name, &bytes);
     let store = two.far.open_without_disk().await;
@@ -160,7 +160,7 @@ async fn a_dictionary_is_proved_by_another_chunk_if_one_is_corrupt() {
     let file = file_of(&store, &located).await;
     let span = dictionaries(&located)[0];
     assert_eq!(stream(&file, range(span)).await.unwrap(), cut(&bytes, span));
-    // Nothing else shows whether this one's dictionary is right.
+    // No other chunk verifies the dictionary of this chunk.
     let store = two.far.open_without_disk().await;
     let alone = store.locate(&two.known[0][..1], deadline()).await.unwrap();
     let error = store.pin_dictionaries(&alone, deadline()).await.unwrap_err();
@@ -171,7 +171,7 @@ async fn a_dictionary_is_proved_by_another_chunk_if_one_is_corrupt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_without_dictionaries_need_nothing() {
     let harness = Harness::of_fixture("real-classic");
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let store = far.open_without_disk().await;
     let root = store.snapshot().unwrap().manifest.root;
     let located = store.locate(&[root], deadline()).await.unwrap();
@@ -181,7 +181,7 @@ async fn chunks_without_dictionaries_need_nothing() {
     store.close().await;
 }
 
-/// Whoever was told of a dictionary may ask for it after its file was dropped and let go, or
+/// A client may ask for an advertised dictionary after its file was dropped and closed, or
 /// replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn dictionaries_of_files_that_were_closed_are_served_for_a_while() {
@@ -218,7 +218,7 @@ async fn dictionaries_of_files_that_were_closed_are_served_for_a_while() {
             let chunk = stream(&ask().await, range(location.span)).await;
             let expected = cut(&bytes, location.span);
             match chunk {
-                // What landed a moment ago needs no store.
+                // Bytes received a moment ago need no store.
                 Ok(chunk) => assert_eq!(chunk, expected),
                 Err(error) => {
                     assert!(

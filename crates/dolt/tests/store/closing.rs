@@ -1,4 +1,4 @@
-//! The end of requests, and of stores.
+//! Deadlines, cancelled requests, and closed stores.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,12 +7,12 @@ use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request, Settings, Store}
 use tokio::time::Instant;
 
 use crate::{
-    far::until,
+    remote_store::until,
     support::{Harness, LONG, addresses, collect, contents, contents_of, copy, get, open, request},
 };
 
-/// A store behind a proxy.
-struct Far {
+/// Store behind a proxy.
+struct RemoteStore {
     harness: Harness,
     proxy: FaultProxy,
     _bucket: Bucket,
@@ -20,7 +20,7 @@ struct Far {
     chunks: Vec<Vec<u8>>,
 }
 
-impl Far {
+impl RemoteStore {
     fn new() -> Self {
         let harness = Harness::new();
         let chunks: Vec<Vec<u8>> = (0..50).map(contents).collect();
@@ -36,8 +36,7 @@ impl Far {
         open(Settings { url: url(self.proxy.address(), "db"), ..self.harness.settings() }).await
     }
 
-    /// From now on no answer comes, not even that the manifest is the same as before, which has no
-    /// body that could stall.
+    /// Stalls all answers from now on, also "not modified", which has no body that could stall.
     fn stall(&self) {
         let rule = Rule::always(Fault::Delay(Duration::from_secs(3600)));
         self.proxy.set(Faults { rules: vec![rule], ..Faults::default() });
@@ -45,8 +44,8 @@ impl Far {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_answers_everybody_who_waits() {
-    let far = Far::new();
+async fn closing_fails_all_waiting_requests() {
+    let far = RemoteStore::new();
     let store = far.open().await;
     far.stall();
     let waiting = [0, 1].map(|index| {
@@ -68,7 +67,7 @@ async fn closing_answers_everybody_who_waits() {
         let store = store.clone();
         tokio::spawn(async move { store.refresh().await })
     };
-    // They wait when the store has been asked.
+    // The requests wait once the store has received one.
     until("the store is asked", || 0 < store.stats().store.in_flight).await;
     tokio::time::timeout(LONG, store.close()).await.unwrap();
     for waiting in waiting.into_iter().chain([absent]) {
@@ -83,8 +82,8 @@ async fn closing_answers_everybody_who_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_given_up_leaves_nothing_behind() {
-    let far = Far::new();
+async fn a_cancelled_request_leaves_nothing_behind() {
+    let far = RemoteStore::new();
     let store = far.open().await;
     far.stall();
     let given_up = tokio::time::timeout(Duration::from_millis(1), get(&store, far.known[3])).await;
@@ -101,7 +100,7 @@ async fn a_request_that_is_given_up_leaves_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_that_passes_is_an_error_that_says_so() {
-    let far = Far::new();
+    let far = RemoteStore::new();
     let store = far.open().await;
     far.stall();
     let deadline = (Instant::now() + Duration::from_millis(20)).into_std();
@@ -120,7 +119,7 @@ async fn a_deadline_that_passes_is_an_error_that_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_for_one_cold_chunk_are_one_read() {
-    let far = Far::new();
+    let far = RemoteStore::new();
     let store = open(Settings {
         url: url(far.proxy.address(), "db"),
         fill_whole_max: 0,
@@ -188,7 +187,7 @@ async fn collect_all(
     answer.unwrap()
 }
 
-/// An executor of one thread and nothing else.
+/// Executor of one thread without a runtime.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {

@@ -1,5 +1,4 @@
-//! Copies of whole files through a cache: a bit that flips once on the way is not in what is copied
-//! later.
+//! Copies of whole files through a cache: a bit that flips once in transit is not in later copies.
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -37,7 +36,7 @@ impl Copied {
             .unwrap()
     }
 
-    /// Whether a copy that is made now is right.
+    /// Whether a copy made now is right.
     async fn is_right(&self, store: &Store) -> bool {
         let bytes = self.bytes(store).await;
         let options = StreamOptions { purpose: Use::Once, timeout: TIMEOUT };
@@ -48,13 +47,13 @@ impl Copied {
     }
 }
 
-/// A store whose files were copied once, each with a flipped bit somewhere: chunks, dictionaries,
-/// indexes. Returns those that came wrong.
+/// Copies each file of a store with a flipped bit somewhere: in chunks, dictionaries, indexes.
+/// Returns the files that came wrong.
 async fn copied_wrong(world: &World, store: &Store, seed: u64) -> Vec<Copied> {
     open(store).await;
     let mut wrong = Vec::new();
     for (number, copied) in (0..).zip(Copied::all(world, store).await) {
-        // Nothing of it is there but its index.
+        // Nothing of the file is on disk but its index.
         store.cache().drop_object(copied.file.name()).await;
         let at = mix(seed ^ mix(number)) % copied.expected.len() as u64;
         world.rules(vec![Rule::times(1, Fault::Flip(at))]);
@@ -71,7 +70,7 @@ fn start(world: &World, seed: u64) -> Store {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_wrong_with_a_copy_is_found_afterwards_and_not_given_to_others() {
+async fn wrong_bytes_of_a_copy_are_found_afterwards_and_not_sent_to_others() {
     for name in FORMATS {
         let (world, _) = World::with_fixture(710, name);
         let mut count = 0;
@@ -93,14 +92,14 @@ async fn what_came_wrong_with_a_copy_is_found_afterwards_and_not_given_to_others
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_earlier_process_left_wrong_is_found_when_it_is_looked_for() {
+async fn wrong_bytes_of_an_earlier_process_are_found_by_verify_local() {
     for name in FORMATS {
         let (world, _) = World::with_fixture(711, name);
         let mut found = 0;
         for seed in 0..ROUNDS {
             let store = start(&world, seed);
             copied_wrong(&world, &store, seed).await;
-            // Before it is looked for by itself.
+            // Before the local verifier looks for it.
             store.close().await;
             let store = start(&world, seed);
             open(&store).await;

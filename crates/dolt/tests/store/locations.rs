@@ -1,4 +1,4 @@
-//! Where chunks are said to be, and what is there.
+//! Locations of chunks, and the bytes at these locations.
 
 use std::{collections::HashMap, fs};
 
@@ -11,8 +11,8 @@ use futures_util::StreamExt;
 
 use crate::{
     archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
-    far::{Far, deadline, stream},
     fixtures::{list, with_lists},
+    remote_store::{RemoteStore, deadline, stream},
     support::{
         Harness, LONG, addresses, contents, fixture, noise, open, write_file, write_manifest,
     },
@@ -22,8 +22,8 @@ async fn locate(store: &Store, addresses: &[ChunkAddress]) -> Located {
     store.locate(addresses, deadline()).await.unwrap()
 }
 
-/// The location of each, all of which there are.
-async fn places(store: &Store, addresses: &[ChunkAddress]) -> Vec<Location> {
+/// Locates chunks that all exist.
+async fn locations_of(store: &Store, addresses: &[ChunkAddress]) -> Vec<Location> {
     let located = locate(store, addresses).await;
     assert_eq!(located.locations.len(), addresses.len());
     located.locations.into_iter().map(|location| location.expect("the chunk is there")).collect()
@@ -34,7 +34,7 @@ fn cut(bytes: &[u8], span: Span) -> Bytes {
     Bytes::copy_from_slice(&bytes[start..start + span.length as usize])
 }
 
-/// What a client makes of the bytes at a place.
+/// Decodes the bytes at a location, the way a client does.
 fn decode(location: &Location, span: Bytes, dictionary: Option<&Bytes>) -> Bytes {
     let Location { span: at, dictionary: with, .. } = *location;
     let stored = Stored::parse(span, &ChunkLocation { span: at, dictionary: with }).unwrap();
@@ -43,13 +43,13 @@ fn decode(location: &Location, span: Bytes, dictionary: Option<&Bytes>) -> Bytes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bytes_at_the_place_of_every_chunk_of_every_fixture_are_the_chunk() {
+async fn the_bytes_at_the_location_of_every_chunk_of_every_fixture_are_the_chunk() {
     for name in with_lists() {
         let harness = Harness::of_fixture(name);
         let store = harness.open().await;
         let known: Vec<_> = list(name).iter().map(|listed| listed.address).collect();
         let mut files = HashMap::new();
-        for (address, location) in known.iter().zip(places(&store, &known).await) {
+        for (address, location) in known.iter().zip(locations_of(&store, &known).await) {
             let file = location.file.name().to_owned();
             let bytes = files
                 .entry(file)
@@ -63,7 +63,7 @@ async fn the_bytes_at_the_place_of_every_chunk_of_every_fixture_are_the_chunk() 
     }
 }
 
-/// The way of a client: places, then ranges of files by their names and versions.
+/// Does what a client does: locates chunks, then reads ranges of files by name and version.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_comes_out_right_by_ranges() {
     for name in with_lists() {
@@ -104,7 +104,7 @@ async fn chunks_with_addresses_that_are_made_up_are_where_the_fixtures_say() {
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let known: Vec<_> =
             lines.iter().map(|line| line["addr"].as_str().unwrap().parse().unwrap()).collect();
-        for (line, location) in lines.iter().zip(places(&store, &known).await) {
+        for (line, location) in lines.iter().zip(locations_of(&store, &known).await) {
             assert_eq!(line["offset"], location.span.offset);
             assert_eq!(line["length"], location.span.length);
             assert_eq!(line["file"], location.file.name());
@@ -116,8 +116,8 @@ async fn chunks_with_addresses_that_are_made_up_are_where_the_fixtures_say() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_an_archive_of_several_have_the_dictionary_they_were_made_with() {
     let harness = Harness::new();
-    // Contents of each have their own words, so the dictionaries differ; the last has too few
-    // chunks for one.
+    // The contents of each part have their own words, so the dictionaries differ; the last part has
+    // too few chunks for one.
     let sets: [Vec<Vec<u8>>; 3] = [
         (0..DICTIONARY_CHUNKS_MIN).map(contents).collect(),
         (0..DICTIONARY_CHUNKS_MIN + 7)
@@ -130,7 +130,7 @@ async fn chunks_of_an_archive_of_several_have_the_dictionary_they_were_made_with
     let store = harness.open().await;
     let mut dictionaries = Vec::new();
     for chunks in &sets {
-        let found = places(&store, &addresses(chunks)).await;
+        let found = locations_of(&store, &addresses(chunks)).await;
         let of_set: Vec<_> = found.iter().map(|location| location.dictionary).collect();
         assert!(of_set.iter().all(|span| *span == of_set[0]), "{of_set:?}");
         dictionaries.push(of_set[0]);
@@ -157,15 +157,15 @@ fn chunks(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_takes_no_request_and_all_that_is_not_takes_one_look() {
+async fn known_chunks_take_no_request_and_all_others_takes_one_refresh() {
     let harness = Harness::new();
     let known = addresses(&chunks(0..600));
     harness.write_manifest(known[0], &[harness.write_file(&chunks(0..600))]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let store = far.open_without_disk().await;
     let root = store.snapshot().unwrap().manifest.root;
     far.proxy.forget();
-    assert_eq!(places(&store, &known).await.len(), 600);
+    assert_eq!(locations_of(&store, &known).await.len(), 600);
     assert!(far.proxy.seen().is_empty(), "{:?}", far.proxy.seen());
     let absent = |number: usize| ChunkAddress::of(format!("absent {number}").as_bytes());
     let asked: Vec<_> = known.iter().copied().chain((0..100).map(absent)).collect();
@@ -179,11 +179,11 @@ async fn what_is_known_takes_no_request_and_all_that_is_not_takes_one_look() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_in_an_answer_is_of_the_version_that_the_look_found() {
+async fn everything_in_an_answer_is_of_the_version_that_the_refresh_found() {
     let harness = Harness::new();
     let (old, new) = (chunks(0..20), chunks(20..30));
     harness.write_manifest(addresses(&old)[0], &[harness.write_file(&old)]);
-    // Dropped files are let go at once.
+    // Without a grace period.
     let store =
         open(Settings { grace_period: std::time::Duration::ZERO, ..harness.settings() }).await;
     let all = [old.clone(), new.clone()].concat();
@@ -191,7 +191,10 @@ async fn everything_in_an_answer_is_of_the_version_that_the_look_found() {
     let spec = harness.write_file(&all);
     harness.write_manifest(addresses(&new)[0], &[spec]);
     assert!(
-        places(&store, &addresses(&old)).await.iter().all(|location| location.file.id != spec.id)
+        locations_of(&store, &addresses(&old))
+            .await
+            .iter()
+            .all(|location| location.file.id != spec.id)
     );
     let located = locate(&store, &addresses(&all)).await;
     assert_eq!(located.snapshot.manifest.root, addresses(&new)[0]);
@@ -222,7 +225,7 @@ async fn a_chunk_in_no_known_file_is_an_error_while_the_store_is_away() {
     let harness = Harness::new();
     let known = addresses(&chunks(0..20));
     harness.write_manifest(known[0], &[harness.write_file(&chunks(0..20))]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let store = far.open_without_disk().await;
     far.proxy.go_away();
     let asked = [known[3], ChunkAddress([9; 20])];
@@ -231,7 +234,7 @@ async fn a_chunk_in_no_known_file_is_an_error_while_the_store_is_away() {
         matches!(&error, Error::Unreachable(text) if text.contains(&asked[1].to_string())),
         "{error:?}"
     );
-    assert_eq!(places(&store, &known).await.len(), 20, "what is known is known");
+    assert_eq!(locations_of(&store, &known).await.len(), 20, "what is known is known");
     far.proxy.come_back();
     assert!(locate(&store, &asked).await.locations[1].is_none());
     store.close().await;
@@ -239,10 +242,10 @@ async fn a_chunk_in_no_known_file_is_an_error_while_the_store_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_does_not_open_in_time_is_too_late() {
+async fn a_store_that_does_not_open_in_time_exceeds_the_deadline() {
     let harness = Harness::new();
     harness.write_manifest(ChunkAddress::ZERO, &[]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     far.rules(vec![Rule::always(Fault::Stall(0))]);
     let store = Store::start(far.settings()).unwrap();
     let soon = (tokio::time::Instant::now() + std::time::Duration::from_millis(20)).into_std();
@@ -252,7 +255,7 @@ async fn a_store_that_does_not_open_in_time_is_too_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_refused_says_why_and_what_to_do_to_who_asks_for_places() {
+async fn a_store_that_is_refused_says_why_and_what_to_do_to_clients_that_ask_for_locations() {
     let harness = Harness::of_fixture("real-journal");
     let store = harness.start();
     let error = store.locate(&[ChunkAddress::ZERO], deadline()).await.unwrap_err();
@@ -284,12 +287,11 @@ async fn a_file_that_is_gone_is_looked_for_again_before_chunks_are_said_to_be_in
     let known = addresses(&all);
     let spec = harness.write_file(&all);
     harness.write_manifest(known[0], &[spec]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let store = far.open_without_disk().await;
-    let old = places(&store, &known).await.remove(0);
+    let old = locations_of(&store, &known).await.remove(0);
     let name = spec.id.to_string();
-    // The same chunks in another order of records: a file of the same name and length, with another
-    // ETag.
+    // The same chunks in another order: a file of the same name and length, with another ETag.
     let next = far.harness.path().join("next");
     fs::create_dir(&next).unwrap();
     let reversed: Vec<_> = all.iter().rev().cloned().collect();
@@ -302,7 +304,7 @@ async fn a_file_that_is_gone_is_looked_for_again_before_chunks_are_said_to_be_in
         .unwrap();
     let error = stream(&bytes, 0..10).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-    let now = places(&store, &known).await;
+    let now = locations_of(&store, &known).await;
     assert!(now.iter().all(|location| location.file.version() != old.file.version()));
     let version = now[0].file.version();
     let bytes =
@@ -328,7 +330,7 @@ fn places_can_be_asked_for_and_bytes_be_taken_from_threads_that_know_no_runtime(
     let asking = std::thread::spawn({
         let store = store.clone();
         move || {
-            crate::life::block_on(async move {
+            crate::closing::block_on(async move {
                 let asked: Vec<_> = known.iter().copied().chain([ChunkAddress([9; 20])]).collect();
                 let located = locate(&store, &asked).await;
                 assert_eq!(located.locations.iter().flatten().count(), known.len());
@@ -365,22 +367,22 @@ async fn versions_are_the_same_in_every_process_and_for_every_way_of_opening() {
     let (first, second) = (chunks(0..5), chunks(5..9));
     let files = [harness.write_file(&first), harness.write_file(&second)];
     harness.write_manifest(addresses(&first)[0], &files[..1]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let versions = |store: &Store| -> HashMap<_, _> {
         store.snapshot().unwrap().files.iter().map(|file| (file.id, file.version())).collect()
     };
     let store = open(far.settings()).await;
     write_manifest(&far.path(""), addresses(&second)[0], &files);
     store.refresh().await.unwrap();
-    // One was found in a listing, the other by its name.
+    // One store found the file in a listing, the other by its name.
     let before = versions(&store);
     assert_eq!(before.len(), 2);
     store.close().await;
     drop(store);
     for rules in [Vec::new(), vec![Rule::always(Fault::Status(403)).to("list-type")]] {
         far.rules(rules);
-        // Something may still be on its way to disk.
-        crate::far::until("the cache is gone", || {
+        // Writes to disk may still be in progress.
+        crate::remote_store::until("the cache is gone", || {
             fs::remove_dir_all(far.settings().directory).is_ok()
         })
         .await;

@@ -1,4 +1,4 @@
-//! Table files by their names, also those that no version names any more.
+//! Table files by their names, also those that the manifest dropped.
 
 use std::{fs, time::Duration};
 
@@ -7,7 +7,7 @@ use busload_chunks::{FileId, FileKind};
 use busload_dolt::{ChunkAddress, Error, FileBytes, Settings, Store, TableFile};
 
 use crate::{
-    far::{Far, deadline, stream},
+    remote_store::{RemoteStore, deadline, stream},
     support::{Harness, addresses, contents, open, write_file, write_manifest},
 };
 
@@ -15,7 +15,7 @@ fn chunks(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
     numbers.map(contents).collect()
 }
 
-/// What a URL says of a file.
+/// Name and version of a file, as a URL gives them.
 #[derive(Clone, Copy)]
 struct Named(FileId, FileKind, u64);
 
@@ -34,18 +34,18 @@ impl Named {
     }
 }
 
-/// Files that were dropped are let go at once.
+/// Settings without a grace period.
 fn without_grace_period(settings: Settings) -> Settings {
     Settings { grace_period: Duration::ZERO, disk_bytes_max: 0, ..settings }
 }
 
-/// A store with one file that its manifest named a moment ago, and another one.
-async fn dropped() -> (Far, Store, Named, String) {
+/// Makes a store with a file that the manifest just dropped, and another one.
+async fn dropped() -> (RemoteStore, Store, Named, String) {
     let harness = Harness::new();
     let (old, new) = (chunks(0..200), chunks(200..205));
     let spec = harness.write_file(&old);
     harness.write_manifest(addresses(&old)[0], &[spec]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let store = open(without_grace_period(far.settings())).await;
     let named = Named::of(&store.snapshot().unwrap().files[0]);
     let next = write_file(&far.path(""), &new);
@@ -64,7 +64,7 @@ async fn a_file_that_the_manifest_dropped_is_served_as_long_as_the_store_has_it(
     let file = named.ask(&store).await.unwrap().unwrap();
     assert_eq!(stream(&file, 100..700).await.unwrap(), &bytes[100..700]);
     assert_eq!(stream(&file, 5..5).await.unwrap(), b"");
-    // Also by a process that never saw a manifest that names it.
+    // The same for a process that never saw a manifest with the file.
     let other = open(without_grace_period(far.settings())).await;
     assert_eq!(named.whole(&other).await, bytes);
     other.close().await;
@@ -72,7 +72,7 @@ async fn a_file_that_the_manifest_dropped_is_served_as_long_as_the_store_has_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_ranges_of_an_old_file_ask_for_it_once() {
+async fn many_ranges_of_an_dropped_file_ask_for_it_once() {
     let (far, store, named, name) = dropped().await;
     let bytes = fs::read(far.path(&name)).unwrap();
     far.proxy.forget();
@@ -93,7 +93,7 @@ async fn many_ranges_of_an_old_file_ask_for_it_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_file_that_is_removed_is_none_and_one_that_comes_back_is_there() {
+async fn an_dropped_file_that_is_removed_is_none_and_one_that_comes_back_is_there() {
     let (far, store, named, name) = dropped().await;
     let bytes = fs::read(far.path(&name)).unwrap();
     assert!(named.ask(&store).await.unwrap().is_some());
@@ -121,7 +121,7 @@ async fn only_the_file_and_version_that_are_named_are_served() {
     ] {
         assert!(wrong.ask(&store).await.unwrap().is_none());
     }
-    // A journal is never served, whatever is there under its name.
+    // The store never serves a journal, whatever object has its name.
     far.put(&FileId::JOURNAL.to_string(), &fs::read(far.path(&name)).unwrap());
     assert!(Named(FileId::JOURNAL, kind, version).ask(&store).await.unwrap().is_none());
     let current = Named::of(&store.snapshot().unwrap().files[0]);
@@ -131,7 +131,7 @@ async fn only_the_file_and_version_that_are_named_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_file_that_cannot_be_asked_for_is_an_error_and_not_none() {
+async fn an_dropped_file_that_cannot_be_asked_for_is_an_error_and_not_none() {
     let (far, store, named, _) = dropped().await;
     for fault in [Fault::Status(403), Fault::Status(503)] {
         far.rules(vec![Rule::always(fault)]);
@@ -149,7 +149,7 @@ async fn an_old_file_that_cannot_be_asked_for_is_an_error_and_not_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_file_that_was_replaced_is_none_in_its_old_version() {
+async fn an_dropped_file_that_was_replaced_is_none_in_its_old_version() {
     let (far, store, named, name) = dropped().await;
     assert!(named.ask(&store).await.unwrap().is_some());
     let mut bytes = fs::read(far.path(&name)).unwrap();
@@ -163,8 +163,8 @@ async fn an_old_file_that_was_replaced_is_none_in_its_old_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_files_have_the_names_of_the_store_they_are_in() {
-    // All objects of this one end in `.bs`.
+async fn dropped_files_have_the_names_of_the_store_they_are_in() {
+    // All names of this store end in `.bs`.
     let harness = Harness::of_fixture("real-localbs");
     let store = open(without_grace_period(harness.settings())).await;
     let files = store.snapshot().unwrap().files.clone();
@@ -185,7 +185,7 @@ async fn old_files_have_the_names_of_the_store_they_are_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_files_of_the_old_generation_are_found() {
+async fn dropped_files_of_the_old_generation_are_found() {
     let harness = Harness::new();
     let (young, old) = (chunks(0..5), chunks(5..9));
     harness.write_manifest(addresses(&young)[0], &[harness.write_file(&young)]);
@@ -205,11 +205,11 @@ async fn old_files_of_the_old_generation_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_lingers_is_served_without_asking_for_it() {
+async fn a_file_in_its_grace_period_is_served_without_asking_for_it() {
     let harness = Harness::new();
     let (old, new) = (chunks(0..200), chunks(200..205));
     harness.write_manifest(addresses(&old)[0], &[harness.write_file(&old)]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let store = far.open_without_disk().await;
     let named = Named::of(&store.snapshot().unwrap().files[0]);
     let next = write_file(&far.path(""), &new);

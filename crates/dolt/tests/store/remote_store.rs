@@ -1,4 +1,4 @@
-//! Stores in a bucket behind a proxy, and what was asked of it.
+//! Stores in a bucket behind a proxy, which records the requests.
 
 use std::{ops::Range, path::PathBuf};
 
@@ -10,14 +10,14 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::{Harness, LONG, copy, open};
 
-/// A copy of a harness's store in a bucket.
-pub struct Far {
+/// Copy of a harness's store in a bucket.
+pub struct RemoteStore {
     pub harness: Harness,
     pub proxy: FaultProxy,
     pub bucket: Bucket,
 }
 
-impl Far {
+impl RemoteStore {
     pub fn of(harness: Harness) -> Self {
         copy(&harness.store(), &harness.path().join("s3/bucket/db"));
         let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
@@ -29,12 +29,12 @@ impl Far {
         Settings { url: url(self.proxy.address(), "db"), ..self.harness.settings() }
     }
 
-    /// Nothing of it comes to local disk.
+    /// Opens the store without a disk cache.
     pub async fn open_without_disk(&self) -> Store {
         open(Settings { disk_bytes_max: 0, ..self.settings() }).await
     }
 
-    /// Of an object, in the bucket.
+    /// Path of an object in the bucket.
     pub fn path(&self, name: &str) -> PathBuf {
         self.bucket.directory().join("db").join(name)
     }
@@ -47,14 +47,14 @@ impl Far {
         self.proxy.set(Faults { rules, ..Faults::default() });
     }
 
-    /// Requests for an object since the proxy was made to forget them.
+    /// Counts requests for an object since the proxy last forgot them.
     pub fn count(&self, method: &str, name: &str) -> usize {
         let is_meant =
             |seen: &busload_bucket::Seen| seen.method == method && is_of(&seen.path, name);
         self.proxy.seen().iter().filter(|seen| is_meant(seen)).count()
     }
 
-    /// Ranges of an object that were asked for, in their order.
+    /// Lists the requested ranges of an object, in their order.
     pub fn ranges(&self, name: &str) -> Vec<Range<u64>> {
         let seen = self.proxy.seen().into_iter().filter(|seen| is_of(&seen.path, name));
         let mut ranges: Vec<_> = seen.filter_map(|seen| seen.range).collect();
@@ -71,14 +71,14 @@ pub fn deadline() -> std::time::Instant {
     (Instant::now() + LONG).into_std()
 }
 
-/// All of a range.
+/// Reads all of a range.
 pub async fn stream(file: &FileBytes, range: Range<u64>) -> Result<Vec<u8>, Error> {
     let options = StreamOptions { purpose: Use::Again, timeout: LONG };
     let pieces = file.stream(range, options).try_collect::<Vec<_>>();
     Ok(timeout(LONG, pieces).await.expect("a stream ends")?.concat())
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + LONG;
     while !is_so() {
