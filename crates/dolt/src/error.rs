@@ -1,32 +1,32 @@
-//! Why a chunk could not be had.
+//! Errors of a store.
 
 use busload_chunks::FormatError;
 
-/// Why there is no answer. A chunk that does not exist is not an error.
+/// Why a request failed. A chunk that does not exist is not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The store cannot be reached or did not answer in time.
+    /// The store cannot be reached, or did not answer in time.
     #[error("{0}")]
     Unreachable(String),
-    /// The store is not served, and why.
+    /// The store is not served, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// What the store holds is not what it should be.
+    /// The store holds corrupt data.
     #[error("{0}")]
     Corrupt(String),
-    /// Not on local disk, and that was all that was asked for.
+    /// The chunk is not on local disk, and the request was for local disk only.
     #[error("the chunk is not on local disk")]
     NotLocal,
-    /// The deadline passed.
+    /// The deadline of the request passed.
     #[error("{0}")]
-    TooLate(String),
+    DeadlineExceeded(String),
     /// The store has been closed.
     #[error("busload is shutting down")]
     Closed,
 }
 
-/// What matters here is whether asking again may help. Credentials can be put right while the store
-/// is served, and an object that is gone is looked for again before anybody hears of it.
+/// Sorts errors by whether a retry may help. Credentials can be fixed while the store is served,
+/// and the store looks for an object that is gone before a request fails.
 impl From<busload_objects::Error> for Error {
     fn from(error: busload_objects::Error) -> Self {
         use busload_objects::Error as Objects;
@@ -35,14 +35,14 @@ impl From<busload_objects::Error> for Error {
                 Self::Unreachable(text)
             }
             Objects::Settings(text) | Objects::Locked(text) => Self::Refused(text),
-            Objects::DeadlineExceeded(text) => Self::TooLate(text),
+            Objects::DeadlineExceeded(text) => Self::DeadlineExceeded(text),
             Objects::NotLocal => Self::NotLocal,
         }
     }
 }
 
 impl Error {
-    /// Of bytes of something that has a name.
+    /// Converts the error of parsing the bytes of `what`.
     pub(crate) fn of_format(what: &str, error: FormatError) -> Self {
         match error {
             FormatError::Refused(text) => Self::Refused(format!("{what}: {text}")),

@@ -1,18 +1,18 @@
-//! Why bytes were of no use, for those who may try something else.
+//! Why a read failed, for callers that may try something else.
 
 use busload_chunks::FormatError;
 use busload_objects::Error as ObjectsError;
 
 use crate::Error;
 
-/// What went wrong with a read.
+/// What went wrong with a read of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The object is not there (any more) in the version that was asked for.
+    /// The object is not there (any more) in the requested version.
     Gone,
-    /// The bytes are not what they should be; the text says what is wrong.
+    /// The bytes are corrupt; the text says how.
     Corrupt(String),
-    /// Nothing else is worth trying.
+    /// An error that no other read avoids.
     Error(Error),
 }
 

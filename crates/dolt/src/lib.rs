@@ -1,75 +1,63 @@
-//! One Dolt chunk store: versions of its manifest, lookups, and checked chunks from local disk or
+//! One Dolt chunk store: versions of its manifest, lookups, and verified chunks from local disk or
 //! the object store.
 //!
 //! ```text
-//!              refresher (a task) --looks at--> manifest, listing, indexes
-//!                 | switches                         ^
-//!                 v                                  | one look for all who ask at once
-//!  try_get --> view (ArcSwap): lookup --+--> nowhere-+--> none, or an error if that is not certain
-//!                                       v
-//!                       file, span --> local disk, else the object store --> CRC, decode, SHA-512 --> chunk
+//!  requests for chunks              Store             requests for bytes of table files
+//!          |                          |                           |
+//!          v                          |                           v
+//!  read: Reader.get                   |        serve: locate, FileBytes, Prefetcher,
+//!    -> Version::locate               |          pin_dictionaries, LocalVerifier
+//!    -> CopyReader.read_verified <----|-----------'      |
+//!          |                          |                  v
+//!          |        versions: current Version (ArcSwap), DroppedFiles
+//!          |                    ^ Refresher, Opener: manifest, listing, indexes
+//!          v                    |
+//!  ObjectSource: disk cache in front of the object store (`busload_objects`)
 //! ```
 //!
-//! Whoever wants bytes of files instead of chunks, as Dolt's own clients do, is told where chunks
-//! are ([`Store::locate`]) and takes ranges of files by their names ([`Store::file_bytes`]).
-//!
-//! * **Versions.** A version is a root and its files; requests see one or another, never a mixture.
-//!   A new one is switched to when all of its files are open. Files it dropped stay readable for
-//!   `grace_period`.
-//! * **Certainty.** A chunk is compared with its address before it is handed out, again whenever
-//!   other bytes may have taken its place on disk. It does not exist if no file holds it after a
-//!   look at the manifest that began after the question; if that look fails, the answer is an
-//!   error.
-//! * **Without waiting.** [`Store::try_get`] and [`Store::try_has`] take no lock that anybody holds
-//!   for long and touch no device. What takes long to decode is left to the runtime.
+//! * **Versions.** A version is a root and its files; a request sees one version, never a mixture.
+//!   The refresher publishes a new version when all of its files are open. Files that it dropped
+//!   stay readable for `grace_period`.
+//! * **Certainty.** The store verifies a chunk against its address before it returns it, and again
+//!   whenever other bytes may have taken its place on disk. A chunk does not exist if no file holds
+//!   it after a refresh that began after the request; if that refresh fails, so does the request.
+//! * **Without waiting.** [`Store::try_get`] and [`Store::try_has`] take no lock that is held for
+//!   long and touch no device. They leave to the runtime what takes long to decode.
 //! * **Permissions**: reading objects is enough (`s3:GetObject`). Listing (`s3:ListBucket`) is
-//!   optional: with it a store of many files opens sooner, and one whose manifest is missing is
-//!   known to be empty; without it S3 says "denied" of what is not there, and a store without a
-//!   manifest cannot be told from one that may not be read.
-//! * **Limits**: [`limits`]. Requests are as many as their callers; what one of them keeps in
-//!   memory is bounded.
-//! * **Failure**: a store that cannot be opened is tried again every `poll`; requests are answered
-//!   with the reason.
-//! * **Shutdown**: [`Store::close`] answers everybody with [`Error::Closed`].
+//!   optional: with it a store of many files opens sooner, and one without a manifest is known to
+//!   be empty; without it S3 denies requests for missing objects, so a store without a manifest
+//!   looks like one that may not be read.
+//! * **Limits**: [`limits`]. Callers bound the number of requests; the store bounds what one
+//!   request keeps in memory.
+//! * **Failure**: the refresher retries a store that cannot be opened every `poll`; requests fail
+//!   with the reason meanwhile.
+//! * **Shutdown**: [`Store::close`] fails all waiting requests with [`Error::Closed`].
 
 #![forbid(unsafe_code)]
 
-mod checked;
-mod checks;
-mod chunk;
-mod corruption;
-mod decode;
-mod dictionaries;
 mod error;
 mod fault;
-mod layout;
+mod jobs;
+mod lifecycle;
 pub mod limits;
-mod listing;
-mod many;
-mod memory;
-mod opener;
-mod places;
-mod reader;
-mod refresher;
+mod object_source;
+mod read;
+mod serve;
 mod settings;
-mod shared;
-mod state;
 mod stats;
 mod store;
-mod table_file;
 mod task;
-mod tools;
-mod view;
-mod window;
+mod versions;
 
 pub use busload_chunks::{ChunkAddress, FileId, FileKind, Span};
-pub use chunk::{Chunk, DictionaryId, Form};
 pub use error::Error;
-pub use many::ManyReads;
-pub use places::{FileBytes, Located, Location};
+pub use lifecycle::StoreStatus;
+pub use read::{
+    chunk::{Chunk, DictionaryId, Form},
+    many::ManyReads,
+};
+pub use serve::{Located, Location, file_bytes::FileBytes};
 pub use settings::{Attempt, Request, Settings};
-pub use state::State;
 pub use stats::StoreStats;
 pub use store::Store;
-pub use table_file::TableFile;
-pub use view::Snapshot;
+pub use versions::{table_file::TableFile, version::Snapshot};

@@ -1,4 +1,4 @@
-//! What is served and how it is read.
+//! Settings of a store, and options of requests.
 
 use std::{
     path::PathBuf,
@@ -10,53 +10,53 @@ use tokio::runtime::Handle;
 
 use crate::{Error, Form};
 
-/// What to serve and how.
+/// What store to serve, and how.
 #[derive(Clone)]
 pub struct Settings {
-    /// The table's name.
+    /// Name of the table.
     pub name: String,
-    /// Of the object store: `s3://..`, `file:///..`.
+    /// URL of the object store: `s3://..`, `file:///..`.
     pub url: String,
-    /// Of the cache, which is this store's alone.
+    /// Directory of the cache, which only this store uses.
     pub directory: PathBuf,
-    /// Disk space for it; 0: no cache on disk.
+    /// Disk space for the cache; 0: no cache on disk.
     pub disk_bytes_max: u64,
-    /// Of the file system, for others.
+    /// Bytes of the file system that the cache leaves free.
     pub disk_free_bytes_min: u64,
-    /// Objects up to this size come to disk whole. 0: only what is touched.
+    /// Largest object that comes to disk whole; 0: only ranges that are read.
     pub fill_whole_max: u64,
-    /// Bytes of fills in memory, at most.
+    /// Largest number of bytes that fills hold in memory.
     pub fill_bytes_max: u64,
-    /// How often the manifest is looked at.
+    /// Time between two reads of the manifest.
     pub poll: Duration,
-    /// Memory for decoded chunks; 0: none.
+    /// Bytes of memory for decoded chunks; 0: no cache in memory.
     pub memory_bytes_max: u64,
-    /// Requests to the object store at once.
+    /// Largest number of concurrent requests to the object store.
     pub requests_max: usize,
-    /// A file dropped from the manifest stays readable for so long.
+    /// How long a file that the manifest dropped stays readable.
     pub grace_period: Duration,
-    /// Where names of variables are looked up.
+    /// Environment variables that credentials come from.
     pub environment: Environment,
-    /// Everything that waits runs here.
+    /// Runtime for everything that waits.
     pub runtime: Handle,
 }
 
-/// How to read.
+/// How to read chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// What is wanted.
+    /// Encoding of the chunks.
     pub form: Form,
-    /// Only from local disk.
+    /// Whether to read from local disk only.
     pub local_only: bool,
-    /// When it is too late.
+    /// Time at which the request fails.
     pub deadline: Instant,
 }
 
-/// The outcome of what could be done without waiting.
+/// Outcome of an attempt without waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt<T> {
-    /// Known.
+    /// Outcome that took no waiting.
     Ready(Result<T, Error>),
-    /// It has to be waited for.
+    /// The outcome takes waiting.
     Wait,
 }

@@ -1,4 +1,4 @@
-//! Metrics, and the counters behind them.
+//! Metrics of a store, and the counters of its reads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,47 +7,47 @@ use busload_objects::{CacheStats, RemoteStats};
 
 use crate::Error;
 
-/// Metrics.
+/// Metrics of one store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
-    /// Chunks asked for and answered.
+    /// Requests for chunks that were answered.
     pub requests: u64,
-    /// Answered from the memory cache.
+    /// Requests answered from the memory cache.
     pub memory_hits: u64,
-    /// Answered from disk.
+    /// Requests answered from local disk.
     pub local: u64,
-    /// Answered with bytes of the object store.
+    /// Requests answered with bytes of the object store.
     pub remote: u64,
-    /// Known not to exist.
+    /// Requests for chunks that do not exist.
     pub absent: u64,
-    /// Answered with an error. That a chunk is not on local disk is none.
+    /// Requests that failed. A chunk that is not on local disk is no failure.
     pub errors: u64,
-    /// Chunks whose contents were not those of the address, whether or not another read or copy was
+    /// Chunks whose contents did not match the address, whether or not another read or copy was
     /// right.
     pub corrupt: u64,
-    /// Prefetches under way.
+    /// Prefetches that are in progress.
     pub prefetches: u64,
-    /// Chunks that were not prefetched because too much was under way.
+    /// Chunks skipped because too many prefetches were in progress.
     pub prefetches_skipped: u64,
-    /// Versions of the manifest seen.
+    /// Number of manifest versions seen.
     pub versions: u64,
-    /// Files of the current version.
+    /// Table files of the current version.
     pub files: u64,
     /// Chunks of the current version.
     pub chunks: u64,
-    /// Memory of the indexes.
+    /// Bytes of memory for the indexes.
     pub index_bytes: u64,
-    /// Memory of the cache of decoded chunks.
+    /// Bytes of memory for the cache of decoded chunks.
     pub memory_bytes: u64,
     /// Root of the current version.
     pub root: Option<ChunkAddress>,
-    /// The disk.
+    /// Metrics of the disk cache.
     pub cache: CacheStats,
-    /// The object store.
+    /// Metrics of the object store.
     pub store: RemoteStats,
 }
 
-/// Where the bytes of an answer came from.
+/// Where the bytes of a chunk came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Memory,
@@ -55,7 +55,7 @@ pub(crate) enum Origin {
     Store,
 }
 
-/// Counted once per answer, and nothing per question: the sum is the number of questions.
+/// Counters of reads. A read counts once, when it ends, so the sum is the number of reads.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     memory_hits: AtomicU64,
@@ -64,8 +64,6 @@ pub(crate) struct Counters {
     absent: AtomicU64,
     errors: AtomicU64,
     not_local: AtomicU64,
-    corrupt: AtomicU64,
-    versions: AtomicU64,
 }
 
 impl Counters {
@@ -78,7 +76,7 @@ impl Counters {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Counts an answer that is no chunk.
+    /// Counts a read that gave no chunk.
     pub fn count_other(&self, error: Option<&Error>) {
         let counter = match error {
             None => &self.absent,
@@ -88,14 +86,6 @@ impl Counters {
         counter.fetch_add(1, Relaxed);
     }
 
-    pub fn count_corrupt(&self) {
-        self.corrupt.fetch_add(1, Relaxed);
-    }
-
-    pub fn count_version(&self) {
-        self.versions.fetch_add(1, Relaxed);
-    }
-
     pub fn stats(&self) -> StoreStats {
         let mut stats = StoreStats {
             memory_hits: self.memory_hits.load(Relaxed),
@@ -103,8 +93,6 @@ impl Counters {
             remote: self.remote.load(Relaxed),
             absent: self.absent.load(Relaxed),
             errors: self.errors.load(Relaxed),
-            corrupt: self.corrupt.load(Relaxed),
-            versions: self.versions.load(Relaxed),
             ..StoreStats::default()
         };
         let found = stats.memory_hits + stats.local + stats.remote;

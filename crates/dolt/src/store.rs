@@ -1,221 +1,308 @@
-//! The store.
+//! The store: what the rest of the process calls.
 
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use busload_chunks::{ChunkAddress, FileId, FileKind};
 use busload_objects::{Cache, CacheOptions, Progress, Remote, RemoteOptions};
 use bytes::Bytes;
-use tokio::task::{JoinHandle, coop::consume_budget};
+use tokio::task::JoinHandle;
 
 use crate::{
-    Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State,
-    StoreStats,
-    decode::{Answer, Want},
-    fault::Fault,
+    Attempt, Chunk, DictionaryId, Error, FileBytes, Form, Located, ManyReads, Request, Settings,
+    Snapshot, StoreStats, StoreStatus, TableFile,
+    jobs::{
+        self,
+        verify::{verify_all, verify_local},
+        warm::warm,
+    },
+    lifecycle::Lifecycle,
     limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
-    opener::Opener,
-    reader::Job,
-    refresher::Refresher,
-    shared::{Parts, Shared},
-    table_file::{TableFile, range},
-    task::blocking,
-    view::{Place, View},
+    object_source::ObjectSource,
+    read::{
+        copy_reader::{CopyReader, ReadRequest},
+        decode::{Decoded, Wanted},
+        memory_cache::MemoryCache,
+        reader::Reader,
+    },
+    serve::{
+        self, file_bytes::FileServer, local_verifier::LocalVerifier,
+        pin_dictionaries::pin_dictionaries, prefetch::Prefetcher,
+    },
+    versions::{
+        Versions, dropped_files::FileKey, opener::Opener, refresher::Refresher, version::Version,
+    },
 };
 
-/// One chunk store. Cheap to clone; the last clone ends it.
+/// One chunk store. Cheap to clone; dropping the last clone closes it.
 #[derive(Clone)]
 pub struct Store {
-    handle: Arc<Handle>,
+    parts: Arc<Parts>,
 }
 
-/// What ends the store when it is dropped.
-struct Handle {
-    shared: Arc<Shared>,
+/// Parts of a store, each of which owns its state.
+struct Parts {
+    lifecycle: Arc<Lifecycle>,
+    source: ObjectSource,
+    versions: Arc<Versions>,
+    reader: Arc<Reader>,
+    prefetcher: Prefetcher,
+    files: Arc<FileServer>,
+    disk_bytes_max: u64,
     refresher: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for Handle {
+impl Drop for Parts {
     fn drop(&mut self) {
-        self.shared.set_closed();
+        self.lifecycle.close();
     }
 }
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { name, remote, .. } = &**self.shared();
         f.debug_struct("Store")
-            .field("name", name)
-            .field("url", &remote.url())
+            .field("name", &self.name())
+            .field("url", &self.parts.lifecycle.url())
             .finish_non_exhaustive()
     }
 }
 
 impl Store {
-    /// Starts to open it on the settings' runtime. An error is one of the settings, or another
-    /// process in the cache's directory.
+    /// Starts to open a store on the runtime of the settings.
+    ///
+    /// # Errors
+    /// The settings are wrong, or another process uses the cache's directory.
     pub fn start(settings: Settings) -> Result<Self, Error> {
         check_settings(&settings)?;
         let remote = Remote::new(&settings.url, remote_options(&settings))?;
         let cache = open_cache(&settings)?;
-        let opener = Opener::new(&settings.url, remote.clone(), cache.clone());
-        let shared = Arc::new(Shared::new(Parts { settings, remote, cache }));
-        let refresher = shared.runtime.spawn(Refresher::new(shared.clone(), opener).run());
-        Ok(Self { handle: Arc::new(Handle { shared, refresher: Mutex::new(Some(refresher)) }) })
+        let source = ObjectSource::new(&settings.url, remote, cache);
+        let Settings { name, runtime, .. } = settings;
+        let lifecycle = Arc::new(Lifecycle::new(name, source.remote.url(), runtime));
+        let versions = Arc::new(Versions::new(lifecycle.clone()));
+        let memory = MemoryCache::new(settings.memory_bytes_max);
+        let copies = Arc::new(CopyReader::new(lifecycle.clone(), source.clone(), memory));
+        let local_verifier = Arc::new(LocalVerifier::new(copies.clone()));
+        let refresher = Refresher {
+            lifecycle: lifecycle.clone(),
+            versions: versions.clone(),
+            opener: Opener::new(source.clone()),
+            poll: settings.poll,
+            grace_period: settings.grace_period,
+        };
+        let refresher = lifecycle.spawn(refresher.run());
+        let parts = Parts {
+            lifecycle,
+            source,
+            versions: versions.clone(),
+            reader: Arc::new(Reader::new(versions.clone(), copies.clone())),
+            prefetcher: Prefetcher::new(copies.clone()),
+            files: Arc::new(FileServer::new(versions, copies, local_verifier)),
+            disk_bytes_max: settings.disk_bytes_max,
+            refresher: Mutex::new(Some(refresher)),
+        };
+        Ok(Self { parts: Arc::new(parts) })
     }
 
-    /// Its name.
+    /// Returns the table's name.
     pub fn name(&self) -> &str {
-        &self.shared().name
+        self.parts.lifecycle.name()
     }
 
-    /// The outcome of the first attempt to open it, or of a later one that succeeded.
+    /// Waits for the first attempt to open the store, or for a later one that succeeded.
     pub async fn opened(&self) -> Result<(), Error> {
-        let shared = self.shared().clone();
-        tokio::select! {
-            biased;
-            () = shared.closed() => Err(Error::Closed),
-            opened = shared.opened_view() => opened.map(drop),
-        }
+        let Parts { lifecycle, versions, .. } = &*self.parts;
+        lifecycle.until_closed(async { versions.opened().await.map(drop) }).await
     }
 
-    /// Now.
-    pub fn state(&self) -> State {
-        self.shared().state.borrow().clone()
+    /// Returns whether the store is served now.
+    pub fn status(&self) -> StoreStatus {
+        self.parts.lifecycle.status()
     }
 
-    /// The current version.
+    /// Returns the current version, if the store was ever opened.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
-        self.shared().view.load().as_ref().map(|view| view.snapshot.clone())
+        self.parts.versions.load().as_ref().map(|version| version.snapshot.clone())
     }
 
-    /// An open file: of the current version, or dropped from the manifest lately.
+    /// Finds an open file: of the current version, or in its grace period.
     pub fn table_file(&self, id: &FileId) -> Option<Arc<TableFile>> {
-        let view = self.shared().view.load();
-        view.as_ref()?.files().find(|file| file.id == *id).cloned()
+        let version = self.parts.versions.load();
+        version.as_ref()?.files().find(|file| file.id == *id).cloned()
     }
 
-    /// Looks at the manifest now, together with whoever else asks.
+    /// Reads the manifest now; concurrent callers share one refresh.
     pub async fn refresh(&self) -> Result<(), Error> {
-        let shared = self.shared();
-        tokio::select! {
-            biased;
-            () = shared.closed() => Err(Error::Closed),
-            outcome = shared.checks.check() => outcome,
-        }
+        let Parts { lifecycle, versions, .. } = &*self.parts;
+        lifecycle.until_closed(versions.refreshes.refresh()).await
     }
 
-    /// A chunk that can be had without waiting for a device or the network; never blocks.
+    /// Reads a chunk if that takes neither a device nor the network; never blocks.
     pub fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>> {
-        match self.shared().try_answer(address, Want::Chunk(form)) {
-            Attempt::Ready(answer) => {
-                Attempt::Ready(answer.map(|answer| answer.map(Answer::into_chunk)))
+        match self.parts.reader.try_get(address, Wanted::Chunk(form)) {
+            Attempt::Ready(found) => {
+                Attempt::Ready(found.map(|found| found.map(Decoded::into_chunk)))
             }
             Attempt::Wait => Attempt::Wait,
         }
     }
 
-    /// A chunk; none if the store does not hold it, which is certain.
+    /// Reads a chunk; none if the store does not hold it, as a refresh has confirmed.
     pub async fn get(
         &self,
         address: ChunkAddress,
         request: Request,
     ) -> Result<Option<Chunk>, Error> {
-        let want = Want::Chunk(request.form);
-        Ok(self.answer(address, want, request).await?.map(Answer::into_chunk))
+        let request = ReadRequest::new(address, Wanted::Chunk(request.form), request);
+        Ok(self.parts.reader.get(request).await?.map(Decoded::into_chunk))
     }
 
-    /// Many chunks: nearby ones share trips.
+    /// Reads many chunks; neighbours in a file share ranged reads.
     pub fn get_many(&self, addresses: Vec<ChunkAddress>, request: Request) -> ManyReads {
-        ManyReads::new(self.shared().clone(), addresses, request)
+        ManyReads::new(self.parts.reader.clone(), addresses, request)
     }
 
-    /// Whether a chunk exists, if that is known without a trip.
+    /// Tells whether a chunk exists, if the current version knows.
     pub fn try_has(&self, address: &ChunkAddress) -> Attempt<bool> {
-        let shared = self.shared();
-        if shared.is_closed() {
+        let Parts { lifecycle, versions, .. } = &*self.parts;
+        if lifecycle.is_closed() {
             return Attempt::Ready(Err(Error::Closed));
         }
-        match &*shared.view.load() {
-            Some(view) if view.find(address).is_some() => Attempt::Ready(Ok(true)),
+        match &*versions.load() {
+            Some(version) if version.find(address).is_some() => Attempt::Ready(Ok(true)),
             Some(_) => Attempt::Wait,
-            None => shared.failure().map_or(Attempt::Wait, |error| Attempt::Ready(Err(error))),
+            None => lifecycle.failure().map_or(Attempt::Wait, |error| Attempt::Ready(Err(error))),
         }
     }
 
-    /// Whether each exists (`local_only`: is on local disk).
+    /// Tells which chunks exist; with `local_only`, which are on local disk.
     pub async fn has_many(
         &self,
         addresses: &[ChunkAddress],
         request: Request,
     ) -> Result<Vec<bool>, Error> {
-        let shared = self.shared();
-        if shared.is_closed() {
+        let Parts { lifecycle, versions, reader, .. } = &*self.parts;
+        if lifecycle.is_closed() {
             return Err(Error::Closed);
         }
-        let view = match shared.view.load_full() {
-            Some(view) => view,
-            None if request.local_only => return Err(shared.failure().unwrap_or(Error::NotLocal)),
-            None => {
-                let waiting = shared.clone();
-                shared.run(request.deadline, async move { waiting.opened_view().await }).await?
-            }
-        };
+        let version = versions.opened_by(request.deadline, request.local_only).await?;
         if request.local_only {
-            return Ok(addresses.iter().map(|address| shared.is_local(&view, address)).collect());
+            return Ok(addresses
+                .iter()
+                .map(|address| reader.is_local(&version, address))
+                .collect());
         }
-        let has =
-            |view: &View| addresses.iter().map(|address| view.find(address).is_some()).collect();
-        let known: Vec<bool> = has(&view);
+        let has = |version: &Version| -> Vec<bool> {
+            addresses.iter().map(|address| version.find(address).is_some()).collect()
+        };
+        let known = has(&version);
         let Some((first, _)) = addresses.iter().zip(&known).find(|(_, known)| !**known) else {
             return Ok(known);
         };
-        let (waiting, first) = (shared.clone(), *first);
-        let check = async move { waiting.checked_view(&first).await };
-        Ok(has(&*shared.run(request.deadline, check).await?))
+        Ok(has(&*versions.refreshed_by(request.deadline, *first).await?))
     }
 
-    /// The length of a chunk's contents.
+    /// Reads the length of a chunk's contents; none if the store does not hold the chunk.
     pub async fn length(
         &self,
         address: ChunkAddress,
         request: Request,
     ) -> Result<Option<u64>, Error> {
-        Ok(self.answer(address, Want::Length, request).await?.map(Answer::into_length))
+        let request = ReadRequest::new(address, Wanted::Length, request);
+        Ok(self.parts.reader.get(request).await?.map(Decoded::into_length))
     }
 
-    /// A dictionary by the name a stored chunk gave.
+    /// Reads a dictionary by the name that [`Chunk::Zstd`] gives.
     pub async fn dictionary(
         &self,
         id: &DictionaryId,
         request: Request,
     ) -> Result<Option<Bytes>, Error> {
-        let (shared, id) = (self.shared().clone(), *id);
-        self.shared()
-            .run(request.deadline, async move { shared.find_dictionary(id, request).await })
-            .await
+        let (reader, id) = (self.parts.reader.clone(), *id);
+        let read = async move { reader.dictionary(id, request).await };
+        self.parts.lifecycle.run(request.deadline, read).await
     }
 
-    /// Brings everything to local disk.
+    /// Locates chunks in table files. Reads nothing of the chunks; refreshes once if some are in no
+    /// open file.
+    ///
+    /// # Errors
+    /// As [`Store::get`], for all chunks: the store is not open, or the refresh failed.
+    pub async fn locate(
+        &self,
+        addresses: &[ChunkAddress],
+        deadline: Instant,
+    ) -> Result<Located, Error> {
+        if self.parts.lifecycle.is_closed() {
+            return Err(Error::Closed);
+        }
+        serve::locate(&self.parts.versions, addresses, deadline).await
+    }
+
+    /// Starts to bring located chunks to where they can be read at once, because a client was told
+    /// where they are. Returns at once; skips chunks when too many prefetches are in progress.
+    pub fn prefetch(&self, located: &Located) {
+        self.parts.prefetcher.prefetch(located);
+    }
+
+    /// Pins the dictionaries of located chunks, so that [`FileBytes`] can serve them until their
+    /// files are closed and dictionaries of other closed files have taken their memory.
+    ///
+    /// # Errors
+    /// A dictionary cannot be read, or is corrupt; those that are pinned by then stay pinned.
+    pub async fn pin_dictionaries(
+        &self,
+        located: &Located,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        pin_dictionaries(&self.parts.reader.copies, located, deadline).await
+    }
+
+    /// Finds a table file by its name; none if the store does not hold it in this version, and for
+    /// a journal.
+    ///
+    /// # Errors
+    /// As [`Store::get`]; and [`Error::Unreachable`] when the object store cannot be asked for a
+    /// file that no version names.
+    pub async fn file_bytes(
+        &self,
+        id: FileId,
+        kind: FileKind,
+        version: u64,
+        deadline: Instant,
+    ) -> Result<Option<FileBytes>, Error> {
+        if self.parts.lifecycle.is_closed() {
+            return Err(Error::Closed);
+        }
+        self.parts.files.find(FileKey { id, kind, version }, deadline).await
+    }
+
+    /// Brings all files of the current version to local disk.
     pub async fn warm(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
-        self.shared().warm(report).await
+        let Parts { lifecycle, versions, disk_bytes_max, .. } = &*self.parts;
+        let (versions, disk_bytes_max) = (versions.clone(), *disk_bytes_max);
+        let job = |reporter| warm(versions, disk_bytes_max, reporter);
+        jobs::run(lifecycle, job, &mut |progress, _| report(progress)).await
     }
 
-    /// Reads and checks every chunk of the current version against its address, from the object
-    /// store where need be. The function gets the progress, and each address with what is wrong
-    /// with it.
+    /// Reads every chunk of the current version, from the object store where need be, and verifies
+    /// it against its address. `report` gets the progress, and each corrupt chunk with its error.
     pub async fn verify(
         &self,
         report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
     ) -> Result<Progress, Error> {
-        self.shared().verify(report).await
+        let Parts { lifecycle, versions, reader, .. } = &*self.parts;
+        let (versions, copies) = (versions.clone(), reader.copies.clone());
+        let job = |reporter| verify_all(versions, copies, reporter);
+        jobs::run(lifecycle, job, report).await
     }
 
-    /// Compares every chunk of the current version that is on local disk with its address, but for
-    /// those that were compared as they are there. Wrong ones are read again from the object store.
-    /// Before the store has been opened: nothing.
+    /// Verifies every chunk of the current version that is on local disk, except those that are
+    /// verified as they are there. Reads wrong ones again from the object store. Waits until the
+    /// store is open.
     ///
     /// # Errors
     /// The store is closed, or was never opened; and those of reads.
@@ -223,124 +310,56 @@ impl Store {
         &self,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Progress, Error> {
-        self.shared().verify_local(report).await
+        let Parts { lifecycle, versions, files, .. } = &*self.parts;
+        let (versions, verifier) = (versions.clone(), files.local_verifier.clone());
+        let job = |reporter| verify_local(versions, verifier, reporter);
+        jobs::run(lifecycle, job, &mut |progress, _| report(progress)).await
     }
 
-    /// The cache, for looking at it and dropping from it.
+    /// Returns the disk cache, to inspect it and to drop objects from it.
     pub fn cache(&self) -> &Arc<Cache> {
-        &self.shared().cache
+        &self.parts.source.cache
     }
 
-    /// Metrics.
+    /// Collects the store's metrics.
     pub fn stats(&self) -> StoreStats {
-        let shared = self.shared();
-        let view = shared.view.load();
-        let snapshot = view.as_ref().map(|view| &view.snapshot);
+        let Parts { source, versions, reader, prefetcher, .. } = &*self.parts;
+        let version = versions.load();
+        let snapshot = version.as_ref().map(|version| &version.snapshot);
+        let files = snapshot.map_or(0, |snapshot| snapshot.files.len());
         StoreStats {
-            files: snapshot.map_or(0, |snapshot| {
-                u64::try_from(snapshot.files.len()).expect("a count has at most 64 bits")
-            }),
+            versions: versions.count(),
+            files: u64::try_from(files).expect("a count has at most 64 bits"),
             chunks: snapshot.map_or(0, |snapshot| snapshot.chunk_count()),
             root: snapshot.map(|snapshot| snapshot.manifest.root),
-            index_bytes: view.as_ref().map_or(0, |view| view.memory_bytes()),
-            memory_bytes: shared.memory.bytes(),
-            prefetches: shared.prefetches.under_way(),
-            prefetches_skipped: shared.prefetches.skipped(),
-            cache: shared.cache.stats(),
-            store: shared.remote.stats(),
-            ..shared.counters.stats()
+            index_bytes: version.as_ref().map_or(0, |version| version.memory_bytes()),
+            memory_bytes: reader.copies.memory.bytes(),
+            corrupt: reader.copies.corrupt_count(),
+            prefetches: prefetcher.in_progress(),
+            prefetches_skipped: prefetcher.skipped(),
+            cache: source.cache.stats(),
+            store: source.remote.stats(),
+            ..reader.counters().stats()
         }
     }
 
-    /// What waits is answered with [`Error::Closed`] from now on, and so is what comes;
-    /// [`Store::close`] does the rest.
+    /// Fails waiting and new requests with [`Error::Closed`]; [`Store::close`] does the rest.
     pub fn begin_close(&self) {
-        self.shared().set_closed();
+        self.parts.lifecycle.close();
     }
 
-    /// Ends it: what waits is answered with [`Error::Closed`].
+    /// Closes the store: fails waiting requests with [`Error::Closed`], ends the refresher, and
+    /// closes the cache.
     pub async fn close(&self) {
-        let shared = self.shared();
-        shared.set_closed();
-        let refresher = self.handle.refresher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Parts { lifecycle, source, refresher, .. } = &*self.parts;
+        lifecycle.close();
+        let refresher = refresher.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(refresher) = refresher {
-            // However the task ended, it has.
+            // The task has ended, whether it panicked or not.
             let _ = refresher.await;
         }
-        let cache = shared.cache.clone();
-        let _ = shared.runtime.spawn(async move { cache.close().await }).await;
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.handle.shared
-    }
-
-    async fn answer(
-        &self,
-        address: ChunkAddress,
-        want: Want,
-        request: Request,
-    ) -> Result<Option<Answer>, Error> {
-        let shared = self.shared();
-        if let Attempt::Ready(answer) = shared.try_answer(&address, want) {
-            // Whoever asks in a loop lets others run now and then, as with anything else that is
-            // awaited.
-            consume_budget().await;
-            return answer;
-        }
-        let Request { local_only, deadline, .. } = request;
-        let job = Job { address, want, local_only, deadline };
-        let waiting = shared.clone();
-        shared.run(deadline, async move { waiting.answer(job).await }).await
-    }
-}
-
-impl Shared {
-    fn is_local(&self, view: &View, address: &ChunkAddress) -> bool {
-        view.find(address).is_some_and(|(file, position)| {
-            let location = file.location(position);
-            let is_local = |span| file.object.is_local(range(span));
-            let has_dictionary = |span| {
-                self.dictionaries.get(file, span).is_some() || file.object.is_local(range(span))
-            };
-            is_local(location.span) && location.dictionary.is_none_or(has_dictionary)
-        })
-    }
-
-    /// A dictionary is as right as what was made with it: so a chunk is read first that needs it.
-    async fn find_dictionary(
-        self: &Arc<Self>,
-        id: DictionaryId,
-        request: Request,
-    ) -> Result<Option<Bytes>, Error> {
-        let view = self.opened_view().await?;
-        let (wanted, span) = (id.file(), id.span());
-        let candidates =
-            view.files().filter(|file| file.id == wanted && file.kind == FileKind::Archive);
-        for file in candidates.cloned().collect::<Vec<_>>() {
-            let looked = file.clone();
-            let chunk = move || {
-                looked.has_dictionary(span).then(|| looked.chunk_with_dictionary(span)).flatten()
-            };
-            let Some((address, position)) = blocking(chunk).await? else { continue };
-            let Request { local_only, deadline, .. } = request;
-            let job = Job { address, want: Want::Length, local_only, deadline };
-            let place = Place { file: file.clone(), position };
-            let dictionary = match self.read_copy(&place, None, job).await {
-                Ok(_) => self.read_dictionary(&file, span, job).await,
-                Err(fault) => Err(fault),
-            };
-            return dictionary
-                .map(|dictionary| Some(dictionary.dictionary().bytes().clone()))
-                .map_err(|fault| match fault {
-                    Fault::Error(error) => error,
-                    Fault::Corrupt(text) => Error::Corrupt(text),
-                    Fault::Gone => {
-                        Error::Unreachable(format!("{} is being replaced: ask again", file.name()))
-                    }
-                });
-        }
-        Ok(None)
+        let cache = source.cache.clone();
+        let _ = lifecycle.spawn(async move { cache.close().await }).await;
     }
 }
 
@@ -379,20 +398,4 @@ fn open_cache(settings: &Settings) -> Result<Arc<Cache>, Error> {
         fill_whole_max: settings.fill_whole_max,
         runtime: settings.runtime.clone(),
     })?)
-}
-
-impl Answer {
-    pub(crate) fn into_chunk(self) -> Chunk {
-        match self {
-            Self::Chunk(chunk) => chunk,
-            Self::Length(_) => unreachable!("a chunk was asked for"),
-        }
-    }
-
-    fn into_length(self) -> u64 {
-        match self {
-            Self::Length(length) => length,
-            Self::Chunk(_) => unreachable!("the length was asked for"),
-        }
-    }
 }

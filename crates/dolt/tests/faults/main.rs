@@ -3,17 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-mod checks;
-mod copies;
 mod ranges;
 mod support;
+mod verified_ranges;
 mod versions;
+mod whole_file_copies;
 
 use std::{fs, sync::Arc, time::Duration};
 
 use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkAddress, write::ClassicWriter};
-use busload_dolt::{Error, Request, State};
+use busload_dolt::{Error, Request, StoreStatus};
 use support::{
     Counters, FIXTURES, TIMEOUT, World, absent, contents, now, patiently, read_by_many, read_each,
     until,
@@ -37,8 +37,8 @@ fn faults() -> Vec<Fault> {
     ]
 }
 
-/// Those that no header shows. Indexes have no checksum of their own, so these happen to an open
-/// store only.
+/// Faults that no header shows. Indexes have no checksum, so these faults happen to an open store
+/// only.
 fn lies() -> Vec<Fault> {
     vec![Fault::Flip(50), Fault::Flip(3_333), Fault::LyingRange]
 }
@@ -48,8 +48,8 @@ async fn faults_from_the_first_request_on_cost_time_only() {
     for (index, fault) in faults().into_iter().enumerate() {
         let seed = index as u64;
         let (world, addresses) = World::with_fixture(seed, FIXTURES[index % FIXTURES.len()]);
-        // A look at the manifest that meets it six times in a row is an error: with this
-        // probability once in a million looks.
+        // A refresh that meets the fault six times in a row fails: with this probability, once in a
+        // million.
         world.rule(fault.clone(), 0.1);
         let store = world.start();
         open(&store).await;
@@ -72,7 +72,8 @@ async fn lies_about_chunks_are_found_out() {
                 open(&store).await;
                 world.rules(vec![Rule::times(5, fault.clone())]);
                 let counters = read_by_many(&store, &Arc::new(addresses.clone()), seed, 6).await;
-                // What came wrong twice is an error and not a wrong chunk; later it is right.
+                // A chunk that came wrong twice is an error and not a wrong chunk; later it is
+                // right.
                 assert!(
                     counters.errors.iter().all(|error| matches!(error, Error::Corrupt(_))),
                     "{:?}",
@@ -108,14 +109,14 @@ async fn everything_mixed_by_seed() {
     }
 }
 
-/// Waits until it is open, however often that was tried.
+/// Waits until the store is open, however many attempts that takes.
 async fn open(store: &busload_dolt::Store) {
-    // The first attempt may fail; it is tried again at the pace of polls.
+    // The first attempt may fail; the store retries every poll.
     let _ = store.opened().await;
-    until("the store is open", || store.state() == State::Open).await;
+    until("the store is open", || store.status() == StoreStatus::Open).await;
 }
 
-/// Reads with nothing in the way any more: all is right, perhaps not at once.
+/// Reads without faults until every chunk is right, perhaps not at once.
 async fn read_until_right(
     what: &str,
     store: &busload_dolt::Store,
@@ -128,7 +129,8 @@ async fn read_until_right(
         if counters.errors.is_empty() {
             return;
         }
-        // What came wrong in the same way again and again is remembered as corrupt for a while.
+        // The store remembers chunks as corrupt for a while that came wrong in the same way each
+        // time.
         let is_remembered = counters.errors.iter().all(|error| matches!(error, Error::Corrupt(_)));
         assert!(
             is_remembered && started.elapsed() < TIMEOUT,
@@ -139,7 +141,7 @@ async fn read_until_right(
     }
 }
 
-/// A table file's index has no checksum, and its bytes come over the same network.
+/// A table file's index has no checksum, and comes over the same network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flipped_bit_in_an_index_never_makes_a_chunk_nil() {
     for seed in 0..40u64 {
@@ -170,12 +172,12 @@ async fn a_store_away_is_an_error_for_what_is_not_local_and_never_nil() {
     let quick = || Request { deadline: now() + Duration::from_secs(2), ..patiently() };
     for address in [absent(1), absent(2)] {
         let error = store.get(address, quick()).await.unwrap_err();
-        assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
+        assert!(matches!(error, Error::Unreachable(_) | Error::DeadlineExceeded(_)), "{error:?}");
         let error = store.has_many(&[address], quick()).await.unwrap_err();
-        assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
+        assert!(matches!(error, Error::Unreachable(_) | Error::DeadlineExceeded(_)), "{error:?}");
     }
     let error = store.get(addresses[0], quick()).await.unwrap_err();
-    assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::Unreachable(_) | Error::DeadlineExceeded(_)), "{error:?}");
     world.proxy.come_back();
     let counters = read_each(&store, addresses.iter().take(50)).await;
     assert!(counters.errors.is_empty(), "{:?}", counters.errors);
@@ -193,7 +195,11 @@ async fn a_store_away_at_the_start_is_an_error_and_opens_later() {
         let error = store.get(address, patiently()).await.unwrap_err();
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     }
-    assert!(matches!(store.state(), State::Failed(Error::Unreachable(_))), "{:?}", store.state());
+    assert!(
+        matches!(store.status(), StoreStatus::Failed(Error::Unreachable(_))),
+        "{:?}",
+        store.status()
+    );
     world.proxy.come_back();
     open(&store).await;
     let counters = read_by_many(&store, &Arc::new(addresses), 2, 5).await;
@@ -201,8 +207,8 @@ async fn a_store_away_at_the_start_is_an_error_and_opens_later() {
     store.close().await;
 }
 
-/// With everything on disk, the object store may be away for good, also from the start of the next
-/// process.
+/// With everything on disk, the object store may be away for good, even when the next process
+/// starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warm_store_needs_the_object_store_only_for_what_does_not_exist() {
     let (world, addresses) = World::with_fixture(3, "real-archive-v3");
@@ -270,7 +276,7 @@ async fn a_corrupt_disk_is_read_again_from_the_object_store() {
     let store = world.start();
     open(&store).await;
     store.warm(&mut |_| {}).await.unwrap();
-    // That is done in the background, under another name first.
+    // The fill writes in the background, under another name first.
     until("the listing is kept", || store.cache().read_sidecar("files").is_some()).await;
     store.close().await;
     drop(store);
@@ -321,7 +327,7 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_chunk_make_one_get() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_a_store_that_never_answers_is_told_in_time() {
+async fn requests_to_a_store_that_never_answers_fail_in_time() {
     let (world, addresses) = World::with_fixture(8, "real-classic");
     let store = world.start_with(|settings| settings.disk_bytes_max = 0);
     open(&store).await;
@@ -329,7 +335,7 @@ async fn what_waits_for_a_store_that_never_answers_is_told_in_time() {
     let started = now();
     let quick = Request { deadline: started + Duration::from_millis(300), ..patiently() };
     let error = store.get(addresses[0], quick).await.unwrap_err();
-    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
     assert!(started.elapsed() < TIMEOUT / 2);
     store.close().await;
     let closed = store.get(ChunkAddress::of(b"any"), patiently()).await;

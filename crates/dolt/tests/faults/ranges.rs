@@ -1,4 +1,4 @@
-//! Clients that are told where chunks are and take ranges of files, as those of Dolt do.
+//! Clients that locate chunks and read ranges of files, as those of Dolt do.
 
 use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
@@ -13,17 +13,17 @@ use crate::{
     support::{FIXTURES, TIMEOUT, World, mix, now, until},
 };
 
-/// Ranges of one file with smaller gaps are asked for together.
+/// Largest gap between ranges of one file that are requested together.
 const GAP_MAX: u64 = 8 << 10;
 
-/// What became of ranges. Wrong bytes fail at once.
+/// Outcomes of ranges. Wrong bytes fail at once.
 #[derive(Debug, Default)]
 struct Outcome {
     right: u64,
     errors: Vec<Error>,
 }
 
-/// The files of a store as they are, by name.
+/// Files of a store in the bucket, by name.
 type Files = HashMap<String, Vec<u8>>;
 
 fn files_of(world: &World, located: &Located) -> Files {
@@ -31,7 +31,7 @@ fn files_of(world: &World, located: &Located) -> Files {
     names.map(|name| (name.clone(), std::fs::read(world.path(&name)).unwrap())).collect()
 }
 
-/// Ranges near each other as one; for each file.
+/// Joins ranges of each file that are near each other.
 fn regions(located: &Located) -> Vec<(FileKey, Vec<Range<u64>>)> {
     let mut by_file: HashMap<String, (FileKey, Vec<Range<u64>>)> = HashMap::new();
     for location in located.locations.iter().flatten() {
@@ -59,7 +59,7 @@ fn range(span: busload_dolt::Span) -> Range<u64> {
     span.offset..span.offset + u64::from(span.length)
 }
 
-/// What a URL says of a file.
+/// Name and version of a file, as a URL gives them.
 #[derive(Clone, Debug)]
 struct FileKey {
     name: String,
@@ -80,7 +80,7 @@ impl FileKey {
     }
 }
 
-/// All of a range; a stream that ends before it without an error fails the test.
+/// Reads all of a range; a stream that ends early without an error fails the test.
 async fn take(file: &FileBytes, range: Range<u64>) -> Result<Vec<u8>, Error> {
     let length = range.end - range.start;
     let options = StreamOptions { hint: AccessHint::Random, timeout: TIMEOUT };
@@ -94,7 +94,7 @@ fn cut<'a>(files: &'a Files, name: &str, range: &Range<u64>) -> &'a [u8] {
     &files[name][usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()]
 }
 
-/// One client: some addresses, then all of their regions at the same time.
+/// Acts as one client: locates some chunks, then reads all of their ranges concurrently.
 async fn fetch(
     store: Store,
     files: Arc<Files>,
@@ -125,7 +125,7 @@ async fn fetch(
     Ok(outcome)
 }
 
-/// Several clients at once, each with some requests.
+/// Runs several clients at once, each with some requests.
 async fn fetch_by_many(
     store: &Store,
     files: &Arc<Files>,
@@ -174,7 +174,7 @@ async fn a_store_that_goes_away_in_the_middle_makes_errors_and_no_short_ranges()
         let store = world.start_with(|settings| settings.disk_bytes_max = 0);
         open(&store).await;
         let files = files_of_all(&world, &store, &addresses).await;
-        // Every answer ends after some bytes, in order or not, and then there are none.
+        // Every answer ends after some bytes, cleanly or not, and then there are no answers.
         world.rules(vec![
             Rule::times(3, busload_bucket::Fault::Reset(2_000)),
             Rule::times(3, busload_bucket::Fault::Truncate(1_000)),
@@ -185,7 +185,7 @@ async fn a_store_that_goes_away_in_the_middle_makes_errors_and_no_short_ranges()
             let is_away = |error: &Error| matches!(error, Error::Unreachable(_));
             assert!(outcome.errors.iter().all(is_away), "{:?}", outcome.errors);
         }
-        // Who joins a read that the store refused gets its error.
+        // A reader that joins a fetch which the store refused gets its error.
         let is_idle = || store.stats().prefetches == 0 && store.stats().store.in_flight == 0;
         until("nothing is under way", is_idle).await;
         world.rules(Vec::new());
@@ -196,9 +196,9 @@ async fn a_store_that_goes_away_in_the_middle_makes_errors_and_no_short_ranges()
     }
 }
 
-/// Bits flip on the way, which nothing but a dictionary's own chunks shows.
+/// Bits flip in transit, which only a dictionary's own chunks show.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
+async fn dictionaries_that_are_advertised_are_right_whatever_lies_there_are() {
     for (seed, fault) in (500..).zip(lies().into_iter().chain(faults())) {
         let (world, addresses) = World::with_fixture(seed, "real-archive-conjoined");
         let store = world.start_with(|settings| {
@@ -211,14 +211,14 @@ async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
         store.prefetch(&located);
         let mut pinned = store.pin_dictionaries(&located, now() + TIMEOUT).await;
         if let Err(error) = &pinned {
-            // What came wrong again and again is an error, and later it is right.
+            // A chunk that came wrong each time is an error, and later it is right.
             assert!(
                 matches!(error, Error::Corrupt(_) | Error::Unreachable(_)),
                 "{fault:?}: {error:?}"
             );
             world.rules(Vec::new());
             let started = now();
-            // Corruption is remembered for a while.
+            // The store remembers corruption for a while.
             while pinned.is_err() && started.elapsed() < TIMEOUT {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 pinned = store.pin_dictionaries(&located, now() + TIMEOUT).await;
@@ -244,9 +244,9 @@ async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
     }
 }
 
-/// What is prefetched is checked, so that wrong bytes are gone before anybody takes them.
+/// Prefetches verify chunks, so that wrong bytes are gone before a client reads them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_came_wrong_are_right_when_they_are_taken_after_the_prefetch() {
+async fn bytes_that_came_wrong_are_right_when_clients_read_them_after_the_prefetch() {
     for (seed, name) in (600..).zip(FIXTURES) {
         let (world, addresses) = World::with_fixture(seed, name);
         let store = world.start_with(|settings| settings.disk_bytes_max = 0);
@@ -258,7 +258,7 @@ async fn bytes_that_came_wrong_are_right_when_they_are_taken_after_the_prefetch(
         until("the prefetch has begun", || 0 < store.stats().store.foreground_reads).await;
         until("wrong bytes were found", || 0 < store.stats().corrupt).await;
         until("they were read again", || store.stats().prefetches == 0).await;
-        // What is read again from now on comes right; what stayed in memory was found to be right.
+        // Reads from now on come right; bytes that stayed in memory were verified.
         world.rules(Vec::new());
         for location in located.locations.iter().flatten() {
             let file = FileKey::of(location).bytes(&store).await.unwrap();
@@ -272,10 +272,10 @@ async fn bytes_that_came_wrong_are_right_when_they_are_taken_after_the_prefetch(
     }
 }
 
-/// Half a megabyte was given when all of it had come: over a slow link clients gave up before its
-/// first byte.
+/// The store once sent half a megabyte when all of it had come: over a slow link clients timed out
+/// before its first byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range() {
+async fn chunks_are_sent_as_they_come_and_not_with_the_last_of_their_range() {
     let world = World::new(700);
     let (spec, addresses) = world.put_file(700, 400);
     world.put_manifest(addresses[0], &[spec]);
@@ -285,7 +285,7 @@ async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range()
     let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
     let (key, ranges) = regions(&located).remove(0);
     assert!(ranges.len() == 1 && 200_000 < ranges[0].end, "{ranges:?}");
-    // After so many bytes the store falls silent, for longer than the client's timeout.
+    // After so many bytes the store stalls for longer than the client's timeout.
     world.rules(vec![Rule::always(Fault::Stall(100_000)).to(&key.name)]);
     let options = StreamOptions { hint: AccessHint::Random, timeout: Duration::from_secs(4) };
     let mut pieces = key.bytes(&store).await.unwrap().stream(ranges[0].clone(), options);
@@ -296,8 +296,8 @@ async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range()
             Err(told) => error = Some(told),
         }
     }
-    assert!(matches!(error, Some(Error::TooLate(_))), "{error:?}");
-    // All whole chunks that came. None has more than 3 KB.
+    assert!(matches!(error, Some(Error::DeadlineExceeded(_))), "{error:?}");
+    // All complete chunks that came. None has more than 3 KB.
     assert!(97_000 < got.len() && got.len() <= 100_000, "{}", got.len());
     assert!(files[&key.name].starts_with(&got), "wrong bytes");
     store.close().await;

@@ -1,4 +1,4 @@
-//! Chunk stores in a bucket behind a proxy with faults, and readers that check every chunk.
+//! Chunk stores in a bucket behind a proxy with faults, and readers that verify every chunk.
 
 use std::{
     fs,
@@ -16,10 +16,9 @@ use busload_dolt::{Chunk, Error, Form, Request, Settings, Store};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
-/// For what has to happen at some time.
+/// Time within which anything awaited has to happen.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One MiB.
 pub const MIB: u64 = 1 << 20;
 
 /// Every chunk store of the fixtures whose chunks are what their addresses say, in all of its
@@ -48,7 +47,7 @@ impl World {
         Self { _root: root, directory: TempDir::new().unwrap(), bucket, proxy }
     }
 
-    /// With a copy of a fixture; returns the addresses of its chunks.
+    /// Puts a copy of a fixture into the bucket; returns the addresses of its chunks.
     pub fn with_fixture(seed: u64, name: &str) -> (Self, Vec<ChunkAddress>) {
         let world = Self::new(seed);
         let fixture =
@@ -74,7 +73,7 @@ impl World {
         self.bucket.directory().join("db").join(name)
     }
 
-    /// A new table file of so many chunks, whose contents follow from the seed.
+    /// Puts a new table file of so many chunks, whose contents follow from the seed.
     pub fn put_file(&self, seed: u64, chunks: u64) -> (FileSpec, Vec<ChunkAddress>) {
         let mut writer = ClassicWriter::new(Vec::new());
         let addresses =
@@ -88,7 +87,7 @@ impl World {
         self.put("manifest", manifest(root, files).as_bytes());
     }
 
-    /// Opens it; polls hardly ever, so that tests decide when the manifest is looked at.
+    /// Starts a store on the bucket.
     pub fn start(&self) -> Store {
         self.start_with(|_| {})
     }
@@ -142,14 +141,14 @@ fn addresses(list: &Path) -> Vec<ChunkAddress> {
     lines.lines().map(address).collect()
 }
 
-/// Compresses about 2:1, and differs for every seed and index.
+/// Makes contents that compress about 2:1 and differ for every seed and index.
 pub fn contents(seed: u64, index: u64) -> Vec<u8> {
     let start = mix(seed ^ mix(index));
     let words = 8 + start % 500;
     (0..words).flat_map(|word| (mix(start ^ word) & 0xffff_ffff).to_le_bytes()).collect()
 }
 
-/// SplitMix64.
+/// Hashes a number (SplitMix64).
 pub fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -166,12 +165,12 @@ pub fn patiently() -> Request {
     Request { form: Form::Contents, local_only: false, deadline: now() + TIMEOUT }
 }
 
-/// That nothing has this address: it is that of bytes nobody wrote.
+/// Makes an address that no chunk has.
 pub fn absent(seed: u64) -> ChunkAddress {
     ChunkAddress::of(format!("nobody wrote this: {seed}").as_bytes())
 }
 
-/// How reads went. A wrong chunk fails at once, and so does nil for one that exists.
+/// Counts outcomes of reads. Panics on a wrong chunk, and on nil for one that exists.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub right: u64,
@@ -215,7 +214,7 @@ pub async fn read_each<'a>(
     counters
 }
 
-/// Reads by one reader: single chunks and many at once, now and then one that does not exist.
+/// Reads single chunks and many at once, now and then one that does not exist.
 pub async fn read_randomly(
     store: Store,
     addresses: Arc<Vec<ChunkAddress>>,
@@ -256,7 +255,7 @@ pub async fn read_randomly(
     counters
 }
 
-/// Many readers at once.
+/// Runs many random readers at once.
 pub async fn read_by_many(
     store: &Store,
     addresses: &Arc<Vec<ChunkAddress>>,
@@ -281,7 +280,7 @@ pub async fn read_by_many(
     all
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = now();
     while !is_so() {

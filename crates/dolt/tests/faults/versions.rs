@@ -11,7 +11,7 @@ use std::{
 
 use busload_bucket::{Fault, Rule};
 use busload_chunks::ChunkAddress;
-use busload_dolt::{Error, State};
+use busload_dolt::{Error, StoreStatus};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     support::{Counters, World, mix, patiently, read_by_many, read_each, until},
 };
 
-/// Addresses that readers may ask for: everything that a version held which was seen.
+/// Addresses that readers may ask for: those of all versions seen so far.
 type Known = Arc<Mutex<Vec<ChunkAddress>>>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +43,7 @@ async fn versions_switched_under_load_leave_old_and_new_chunks_readable() {
                     known[usize::try_from(mix(reader ^ mix(turn)) % known.len() as u64).unwrap()]
                 };
                 counters.count(&address, true, store.get(address, patiently()).await);
-                // What is local is answered without waiting, which would leave nobody else a turn.
+                // Reads from local disk do not wait, and would leave other tasks no turn.
                 tokio::task::yield_now().await;
             }
             counters
@@ -67,7 +67,7 @@ async fn versions_switched_under_load_leave_old_and_new_chunks_readable() {
             files.drain(..2);
         }
         world.put_manifest(added[0], &files);
-        until(&format!("version {version} is served: {:?}", store.state()), || {
+        until(&format!("version {version} is served: {:?}", store.status()), || {
             store.snapshot().is_some_and(|snapshot| snapshot.manifest.root == added[0])
         })
         .await;
@@ -99,8 +99,10 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     let bytes = fs::read(world.path(&name)).unwrap();
     world.bucket.delete(&format!("db/{name}")).unwrap();
     world.put_manifest(new[0], &[first, second]);
-    until("it says why there is no newer version", || matches!(store.state(), State::Failed(_)))
-        .await;
+    until("it says why there is no newer version", || {
+        matches!(store.status(), StoreStatus::Failed(_))
+    })
+    .await;
     assert_eq!(store.snapshot().unwrap().manifest.root, old[0]);
     let counters = read_by_many(&store, &Arc::new(old), 2, 3).await;
     let is_nil_uncertain =
@@ -115,14 +117,14 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     assert!(is_nil_uncertain(&error), "it exists, in a version that cannot be opened: {error:?}");
 
     world.put(&name, &bytes);
-    until("the new version is served", || store.state() == State::Open).await;
+    until("the new version is served", || store.status() == StoreStatus::Open).await;
     let counters = read_each(&store, &new).await;
     assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listing_that_lacks_files_is_made_up_for() {
+async fn files_missing_in_a_listing_are_found_by_name() {
     let world = World::new(3);
     let (mut files, mut addresses) = (Vec::new(), Vec::new());
     for seed in 0..20 {
@@ -139,8 +141,8 @@ async fn a_listing_that_lacks_files_is_made_up_for() {
     store.close().await;
 }
 
-/// A collection in the store deletes the objects as well; who holds the old root has what came to
-/// disk.
+/// A garbage collection in the store deletes the objects as well; readers of the old root have what
+/// came to disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     let world = World::new(4);
@@ -159,8 +161,8 @@ async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     store.close().await;
 }
 
-/// Somebody writes a chunk and tells another, who asks at once: it is found, although nobody looked
-/// at the manifest meanwhile.
+/// A writer adds a chunk and tells a reader, who asks at once: the read finds it, although no poll
+/// read the manifest meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
     let world = World::new(5);
@@ -179,7 +181,7 @@ async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
     store.close().await;
 }
 
-/// A manifest that is corrupt, empty or gone is no newer version, and no reason to forget the one
+/// A manifest that is corrupt, empty or gone is no newer version, and no reason to drop the one
 /// that is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
@@ -195,13 +197,14 @@ async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
         world.put("manifest", bad);
         let shown = String::from_utf8_lossy(bad);
         until(&format!("it says what is wrong with {shown}"), || {
-            matches!(store.state(), State::Failed(_))
+            matches!(store.status(), StoreStatus::Failed(_))
         })
         .await;
         let counters = read_each(&store, &addresses).await;
         assert!(counters.errors.is_empty(), "{:?}", counters.errors);
         world.put("manifest", &good);
-        until(&format!("it is well again after {shown}"), || store.state() == State::Open).await;
+        until(&format!("it is well again after {shown}"), || store.status() == StoreStatus::Open)
+            .await;
     }
     store.close().await;
 }

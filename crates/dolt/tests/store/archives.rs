@@ -1,18 +1,17 @@
-//! Archives as `dolt admin conjoin` makes them: one of several, each with its dictionary.
+//! Archives as `dolt admin conjoin` makes them: several joined into one, each with its dictionary.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use busload_chunks::{ChunkAddress, FileId, FileSpec, Span, TableIndex, write::ArchiveWriter};
 use bytes::Bytes;
 
-/// Before an archive's version and signature: index, spans, chunks, metadata, and room for three
-/// checksums.
+/// Bytes of an archive's footer before its version and signature: lengths, and three checksums.
 const FOOTER_TAIL: [u8; 8] = *b"\x03DOLTARC";
 
-/// So many chunks have a dictionary.
+/// Number of chunks from which an archive has a dictionary.
 pub const DICTIONARY_CHUNKS_MIN: usize = ArchiveWriter::<Vec<u8>>::ZSTD_CHUNKS_MIN;
 
-/// An archive of chunks, which has a dictionary if there are enough of them.
+/// Writes an archive of chunks, with a dictionary if there are enough of them.
 pub fn archive(chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut writer = ArchiveWriter::new(Vec::new());
     for chunk in chunks {
@@ -21,7 +20,7 @@ pub fn archive(chunks: &[Vec<u8>]) -> Vec<u8> {
     writer.finish().unwrap().1
 }
 
-/// Writes one archive with everything that some others hold.
+/// Joins archives into one.
 pub fn write_conjoined(store: &Path, archives: &[Vec<u8>]) -> FileSpec {
     let (mut data, mut ends) = (Vec::new(), Vec::new());
     let mut chunks: Vec<(ChunkAddress, u32, u32)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Table files that are not what they were.
+//! Table files whose bytes changed.
 
 use std::{
     fs,
@@ -40,7 +40,7 @@ impl Twice {
         Self { harness, chunks, addresses, files }
     }
 
-    /// In the middle of a chunk of the first file.
+    /// Flips a bit in the middle of a chunk of the first file.
     fn corrupt(&self, chunk: usize) {
         let path = self.harness.store().join(self.files[0].id.to_string());
         flip(&path, chunk * 3010 + 1500);
@@ -112,7 +112,7 @@ async fn verification_names_what_is_corrupt_and_nothing_else() {
     store.close().await;
 }
 
-/// The store is whole again, and the wrong bytes had come to local disk before.
+/// Wrong bytes came to local disk before the store was repaired.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_that_came_to_disk_corrupt_is_read_again_from_the_store() {
     let twice = Twice::new();
@@ -122,7 +122,7 @@ async fn a_chunk_that_came_to_disk_corrupt_is_read_again_from_the_store() {
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     let store = twice.harness.open().await;
     store.warm(&mut |_| {}).await.unwrap();
-    // In place and with the time it had: the same version, as far as anybody can see.
+    // In place and with the same time: the version of the object looks unchanged.
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &whole, 0).unwrap();
     file.set_modified(modified).unwrap();
@@ -140,7 +140,7 @@ async fn an_index_that_makes_no_sense_is_corruption_until_it_is_put_right() {
     let length = fs::read(&path).unwrap().len();
     flip(&path, length - 1);
     let store = twice.harness.start();
-    let Err(Error::Corrupt(text)) = store.opened().await else { panic!("{:?}", store.state()) };
+    let Err(Error::Corrupt(text)) = store.opened().await else { panic!("{:?}", store.status()) };
     assert!(text.contains(&twice.files[0].id.to_string()), "{text}");
     assert!(matches!(get(&store, twice.addresses[0]).await, Err(Error::Corrupt(_))));
     flip(&path, length - 1);
@@ -149,7 +149,7 @@ async fn an_index_that_makes_no_sense_is_corruption_until_it_is_put_right() {
     store.close().await;
 }
 
-/// A copy of a harness's store in a bucket, behind a proxy that counts.
+/// Copy of a harness's store in a bucket, behind a proxy that counts requests.
 struct Counted {
     harness: Harness,
     _bucket: Bucket,
@@ -174,8 +174,8 @@ impl Counted {
     }
 }
 
-/// A chunk that is corrupt in the store was read three times for each request, and drove its
-/// neighbours from the disk.
+/// Each request once read a chunk three times that was corrupt in the store, and evicted its
+/// neighbours from disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_that_was_found_corrupt_is_not_read_again_at_once() {
     let Twice { harness, chunks, addresses, files } = Twice::new();
@@ -192,7 +192,7 @@ async fn a_chunk_that_was_found_corrupt_is_not_read_again_at_once() {
     assert!(seen.is_empty(), "{seen:?}");
     assert_eq!(store.stats().corrupt, 6);
     assert_eq!(contents_of(&store, addresses[0]).await, chunks[0]);
-    // Whoever verifies wants to know what the store has now.
+    // A verification asks for what the store has now.
     let mut wrong = Vec::new();
     store.verify(&mut |_, found| wrong.extend(found)).await.unwrap();
     assert!(!counted.proxy.seen().is_empty());
@@ -200,9 +200,9 @@ async fn a_chunk_that_was_found_corrupt_is_not_read_again_at_once() {
     store.close().await;
 }
 
-/// What differs from read to read is corrupt on its way.
+/// Bytes that differ from read to read are corrupted in transit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chunk_that_comes_corrupt_in_another_way_each_time_is_read_again_at_once() {
+async fn a_chunk_that_comes_corrupt_differently_each_time_is_read_again_at_once() {
     let Twice { harness, chunks, addresses, files } = Twice::new();
     let counted = Counted::new(harness);
     let store = counted.open().await;
@@ -215,9 +215,9 @@ async fn a_chunk_that_comes_corrupt_in_another_way_each_time_is_read_again_at_on
     store.close().await;
 }
 
-/// One bad chunk cost all chunks of the archive their dictionary.
+/// One corrupt chunk once evicted the dictionary of all chunks of the archive.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dictionary_with_which_chunks_came_out_right_outlives_a_corrupt_chunk() {
+async fn a_dictionary_with_which_chunks_were_verified_outlives_a_corrupt_chunk() {
     let counted = Counted::new(Harness::of_fixture("real-archive-v3"));
     let store = counted.open().await;
     let snapshot = store.snapshot().unwrap();
@@ -235,7 +235,7 @@ async fn a_dictionary_with_which_chunks_came_out_right_outlives_a_corrupt_chunk(
     assert_eq!(dictionary, of_bad, "one dictionary for all");
     assert!(near.offset + 20_000 < far.offset, "they share no block");
     assert!(matches!(get(&store, good).await, Ok(Some(_))));
-    // On its way, so that the version stays the same.
+    // In transit, so that the version of the object stays the same.
     let block = far.offset / 4092 * 4092;
     let at = far.offset - block + u64::from(far.length) / 2;
     let rule = Rule::always(Fault::Flip(at)).to(file.name());

@@ -1,7 +1,7 @@
 //! Every chunk of every fixture, in every form.
 
 use busload_chunks::{ChunkLocation, Span, Stored};
-use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Settings, State, Store};
+use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Settings, Store, StoreStatus};
 use busload_objects::Progress;
 
 use crate::support::{Harness, Listed, collect, fixture_list, get, open, request, until};
@@ -18,7 +18,7 @@ pub fn list(name: &str) -> Vec<Listed> {
     listed
 }
 
-/// Decodes what a chunk is sent as, the way a client does.
+/// Decodes a chunk in any form, the way a client does.
 async fn contents(store: &Store, chunk: Chunk, form: Form) -> Vec<u8> {
     let unsnap = |block: &[u8]| snap::raw::Decoder::new().decompress_vec(block).unwrap();
     match chunk {
@@ -108,7 +108,7 @@ async fn every_chunk_of_a_warm_store_can_be_had_without_waiting() {
                     Attempt::Ready(answer) => {
                         check_chunk(&store, listed, form, answer.unwrap().unwrap()).await;
                     }
-                    // Large ones are for the runtime; what is not in the system's memory, too.
+                    // The runtime reads large chunks, and those that are not in the page cache.
                     Attempt::Wait => waits += u64::from(listed.length < 64 << 10),
                 }
             }
@@ -193,9 +193,9 @@ async fn chunks_whose_contents_are_not_those_of_the_address_are_refused_one_by_o
 async fn a_store_with_a_journal_is_refused_with_the_reason() {
     let harness = Harness::of_fixture("real-journal");
     let store = harness.start();
-    let Err(Error::Refused(text)) = store.opened().await else { panic!("{:?}", store.state()) };
+    let Err(Error::Refused(text)) = store.opened().await else { panic!("{:?}", store.status()) };
     assert!(text.contains("journal"), "{text}");
-    assert_eq!(store.state(), State::Failed(Error::Refused(text.clone())));
+    assert_eq!(store.status(), StoreStatus::Failed(Error::Refused(text.clone())));
     let address = ChunkAddress([1; 20]);
     assert_eq!(get(&store, address).await, Err(Error::Refused(text.clone())));
     assert_eq!(store.try_get(&address, Form::Contents), Attempt::Ready(Err(Error::Refused(text))));
@@ -210,7 +210,7 @@ async fn a_journal_beside_a_manifest_that_does_not_name_it_is_refused_as_well() 
     let store = harness.start();
     assert!(matches!(store.opened().await, Err(Error::Refused(text)) if text.contains("journal")));
     std::fs::remove_file(journal).unwrap();
-    until(&store, |state| *state == State::Open).await;
+    until(&store, |state| *state == StoreStatus::Open).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 mod archives;
+mod closing;
 mod corruption;
-mod far;
+mod dropped_files;
 mod fixtures;
-mod life;
+mod locations;
 mod many;
-mod old_files;
 mod opening;
-mod pins;
-mod places;
+mod pinned_dictionaries;
 mod prefetch;
+mod remote_store;
 mod support;
 mod versions;

@@ -1,10 +1,10 @@
-//! Many chunks, many callers.
+//! Many chunks in one request, and many callers at once.
 
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Settings, Store};
 
 use crate::support::{Harness, addresses, collect, contents, local, noise, open, request};
 
-/// A store of some files; what is in it.
+/// Makes a store of some files; returns their chunks.
 async fn some(
     settings: impl Fn(Settings) -> Settings,
 ) -> (Harness, Store, Vec<ChunkAddress>, Vec<Vec<u8>>) {
@@ -18,7 +18,7 @@ async fn some(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_of_many_is_answered_once_whether_it_is_there_or_not() {
+async fn each_of_many_has_one_result_whether_it_is_there_or_not() {
     for settings in [
         (|settings| settings) as fn(Settings) -> Settings,
         |settings| Settings { disk_bytes_max: 0, ..settings },
@@ -33,7 +33,7 @@ async fn each_of_many_is_answered_once_whether_it_is_there_or_not() {
                     asked.push(ChunkAddress::of(format!("absent {index}").as_bytes()));
                 }
             }
-            // The same one again.
+            // The same address again.
             asked.push(known[5]);
             let answers =
                 collect(store.get_many(asked.clone(), request(Form::Contents)), asked.len()).await;
@@ -50,7 +50,7 @@ async fn each_of_many_is_answered_once_whether_it_is_there_or_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_asked_for_is_nothing_answered() {
+async fn a_request_for_nothing_gives_nothing() {
     let (_harness, store, ..) = some(|settings| settings).await;
     assert_eq!(collect(store.get_many(Vec::new(), request(Form::Contents)), 0).await, []);
     assert_eq!(store.has_many(&[], request(Form::Contents)).await, Ok(Vec::new()));
@@ -58,7 +58,7 @@ async fn nothing_asked_for_is_nothing_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_only_wanted_from_disk_does_not_wait_for_the_store() {
+async fn local_only_requests_do_not_wait_for_the_store() {
     let (_harness, store, known, _) =
         some(|settings| Settings { disk_bytes_max: 0, ..settings }).await;
     let mut asked = known.clone();
@@ -83,9 +83,9 @@ async fn all_is_on_disk_after_warming() {
     store.close().await;
 }
 
-/// More than any window holds, and readers that stop in the middle.
+/// Requests larger than any window, and readers that stop in the middle.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_callers_at_once_get_what_they_asked_for() {
+async fn many_callers_at_once_get_their_chunks() {
     let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..400).map(|seed| noise(seed, 40_000)).collect();
     let known = addresses(&chunks);
@@ -97,7 +97,7 @@ async fn many_callers_at_once_get_what_they_asked_for() {
         let (store, known) = (store.clone(), known.clone());
         callers.push(tokio::spawn(async move {
             if caller % 4 == 3 {
-                // Gives up after the first answers.
+                // Drops the request after the first results.
                 let mut some = Vec::new();
                 let mut reads = store.get_many(known, request(Form::Contents));
                 assert!(reads.next(&mut some).await);

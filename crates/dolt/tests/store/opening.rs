@@ -1,9 +1,9 @@
-//! Opening, cold and warm.
+//! Opening stores, cold and warm.
 
 use std::time::Duration;
 
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
-use busload_dolt::{Attempt, Error, Form, Settings, State, Store};
+use busload_dolt::{Attempt, Error, Form, Settings, Store, StoreStatus};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -12,7 +12,7 @@ use crate::support::{
 
 const FILES: usize = 1000;
 
-/// A thousand files of two chunks; the addresses of their chunks.
+/// Makes a thousand files of two chunks; returns the addresses of their chunks.
 fn many_files(harness: &Harness) -> (Vec<busload_dolt::ChunkAddress>, Vec<Vec<u8>>) {
     let chunks: Vec<Vec<u8>> = (0..2 * FILES).map(contents).collect();
     let files: Vec<_> = chunks.chunks(2).map(|chunks| harness.write_file(chunks)).collect();
@@ -22,7 +22,7 @@ fn many_files(harness: &Harness) -> (Vec<busload_dolt::ChunkAddress>, Vec<Vec<u8
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_files_are_opened_and_opened_again_with_one_or_two_requests() {
+async fn a_thousand_files_are_opened_and_reopened_with_one_or_two_requests() {
     let harness = Harness::new();
     let (known, chunks) = many_files(&harness);
     copy(&harness.store(), &harness.path().join("s3/bucket/db"));
@@ -38,11 +38,14 @@ async fn a_thousand_files_are_opened_and_opened_again_with_one_or_two_requests()
     for index in [0, 777, 2 * FILES - 1] {
         assert_eq!(contents_of(&store, known[index]).await, chunks[index]);
     }
-    // Fills and what is kept for the next start come to disk in the background: closing does not
-    // wait for them, and the proxy would see their requests later.
-    crate::far::until("three files are on disk", || store.stats().cache.extents == 3).await;
-    crate::far::until("the listing is kept", || store.cache().read_sidecar("files").is_some())
+    // Fills and sidecars come to disk in the background: closing does not wait for them, and the
+    // proxy would see their requests later.
+    crate::remote_store::until("three files are on disk", || store.stats().cache.extents == 3)
         .await;
+    crate::remote_store::until("the listing is kept", || {
+        store.cache().read_sidecar("files").is_some()
+    })
+    .await;
     store.close().await;
     drop(store);
     proxy.forget();
@@ -63,7 +66,7 @@ async fn indexes_take_forty_bytes_of_memory_for_a_chunk() {
         let store = Harness::of_fixture(name).open().await;
         let stats = store.stats();
         assert_eq!(stats.chunks, 3000);
-        // And what a file takes whatever is in it.
+        // And the memory of a file without chunks.
         let bytes_max = 40 * stats.chunks + 512;
         assert!(stats.index_bytes <= bytes_max, "{name}: {} bytes", stats.index_bytes);
         store.close().await;
@@ -71,7 +74,7 @@ async fn indexes_take_forty_bytes_of_memory_for_a_chunk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_of_another_version_is_of_no_use() {
+async fn sidecars_of_another_version_are_of_no_use() {
     let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..40).map(contents).collect();
     let known = addresses(&chunks);
@@ -111,15 +114,15 @@ async fn a_store_that_cannot_be_opened_says_so_to_everybody_at_once() {
     store.close().await;
 }
 
-/// A store in a bucket, and a proxy before it.
-struct Far {
+/// Store in a bucket behind a proxy.
+struct RemoteStore {
     harness: Harness,
     _bucket: Bucket,
     proxy: FaultProxy,
 }
 
-impl Far {
-    /// With a copy of what a harness's store has.
+impl RemoteStore {
+    /// Copies a harness's store into a bucket.
     fn new(harness: Harness) -> Self {
         copy(&harness.store(), &harness.path().join("s3/bucket/db"));
         let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
@@ -140,7 +143,7 @@ impl Far {
     }
 }
 
-/// A prefix with a typing error looks like an empty store, and is told apart by this only.
+/// A mistyped prefix looks like an empty store; only this tells them apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_tells_whether_there_is_a_manifest() {
     let harness = Harness::new();
@@ -153,7 +156,8 @@ async fn a_snapshot_tells_whether_there_is_a_manifest() {
     store.close().await;
 }
 
-/// The manifest was missed (or is not there yet), and every chunk was nil from then on.
+/// The store once missed the manifest (or it was not written yet), and every chunk was nil from
+/// then on.
 #[tokio::test(flavor = "multi_thread")]
 async fn table_files_without_a_manifest_are_no_empty_store() {
     let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
@@ -161,30 +165,30 @@ async fn table_files_without_a_manifest_are_no_empty_store() {
     for far in [false, true] {
         let harness = Harness::new();
         let file = harness.write_file(&chunks);
-        let harness = Far::new(harness);
+        let harness = RemoteStore::new(harness);
         let settings = if far { harness.settings() } else { harness.harness.settings() };
         let store = Store::start(settings).unwrap();
         let Err(Error::Unreachable(text)) = store.opened().await else {
-            panic!("{:?}", store.state())
+            panic!("{:?}", store.status())
         };
         assert!(text.contains("no manifest") && text.contains(&file.id.to_string()), "{text}");
         assert!(matches!(get(&store, known[0]).await, Err(Error::Unreachable(_))));
         harness.harness.write_manifest(known[0], &[file]);
         std::fs::copy(harness.harness.store().join("manifest"), harness.object("manifest"))
             .unwrap();
-        until(&store, |state| *state == State::Open).await;
+        until(&store, |state| *state == StoreStatus::Open).await;
         assert_eq!(contents_of(&store, known[0]).await, chunks[0]);
         store.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_look_or_two_that_miss_the_manifest_are_not_believed() {
+async fn one_or_two_reads_that_miss_the_manifest_are_not_believed() {
     for count in [1, 2] {
         let harness = Harness::new();
         let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
         harness.write_manifest(addresses(&chunks)[0], &[harness.write_file(&chunks)]);
-        let far = Far::new(harness);
+        let far = RemoteStore::new(harness);
         far.rules(vec![Rule::times(count, Fault::Status(404)).to("db/manifest")]);
         let store = open(far.settings()).await;
         assert_eq!(store.stats().root, Some(addresses(&chunks)[0]), "{count}");
@@ -192,20 +196,20 @@ async fn one_look_or_two_that_miss_the_manifest_are_not_believed() {
     }
 }
 
-/// What S3 does with credentials that may get objects but not list them: what is missing is
-/// "denied".
+/// With credentials that may get objects but not list them, S3 answers "denied" for missing
+/// objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_may_not_be_listed_is_opened_by_name() {
     for name in ["real-archive-v3", "real-classic"] {
         let harness = Harness::of_fixture(name);
-        let far = Far::new(harness);
+        let far = RemoteStore::new(harness);
         let denied = |path: &str| Rule::always(Fault::Status(403)).to(path);
         let mut rules =
             vec![denied("list-type"), denied("oldgen/manifest"), denied(&"v".repeat(32))];
         for entry in std::fs::read_dir(far.harness.store()).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             match name.strip_suffix(".darc") {
-                // The first rule that applies decides, so this one spares the archive itself.
+                // The first rule that applies decides, so this rule spares the archive itself.
                 Some(id) => {
                     rules.extend([Rule::always(Fault::Delay(Duration::ZERO)).to(&name), denied(id)])
                 }
@@ -223,10 +227,10 @@ async fn a_store_that_may_not_be_listed_is_opened_by_name() {
     }
 }
 
-/// A prefix with very many other objects.
+/// The prefix holds very many other objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_whose_listing_does_not_end_is_opened_by_name() {
-    let far = Far::new(Harness::of_fixture("real-classic"));
+    let far = RemoteStore::new(Harness::of_fixture("real-classic"));
     far.rules(vec![Rule::always(Fault::Delay(Duration::from_secs(3600))).to("list-type")]);
     let store = open(far.settings()).await;
     let first = &fixture_list("real-classic", "chunks.jsonl")[0];
@@ -234,23 +238,22 @@ async fn a_store_whose_listing_does_not_end_is_opened_by_name() {
     store.close().await;
 }
 
-/// Nobody may take "denied" for "there is no old generation" because the credentials have just
-/// expired.
+/// Expired credentials give "denied", which must not pass for "there is no old generation".
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_generation_that_is_denied_while_it_can_be_listed_is_an_error() {
-    let far = Far::new(Harness::of_fixture("real-generational"));
+    let far = RemoteStore::new(Harness::of_fixture("real-generational"));
     far.rules(vec![Rule::always(Fault::Status(403)).to("oldgen/manifest")]);
     let store = Store::start(far.settings()).unwrap();
-    assert!(matches!(store.opened().await, Err(Error::Unreachable(_))), "{:?}", store.state());
+    assert!(matches!(store.opened().await, Err(Error::Unreachable(_))), "{:?}", store.status());
     far.rules(Vec::new());
-    until(&store, |state| *state == State::Open).await;
+    until(&store, |state| *state == StoreStatus::Open).await;
     assert!(store.snapshot().unwrap().old_generation.is_some());
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_is_refused_also_where_nothing_may_be_listed() {
-    let far = Far::new(Harness::of_fixture("real-classic"));
+    let far = RemoteStore::new(Harness::of_fixture("real-classic"));
     std::fs::write(far.object(&"v".repeat(32)), b"x").unwrap();
     far.rules(vec![Rule::always(Fault::Status(403)).to("list-type")]);
     let store = Store::start(far.settings()).unwrap();
@@ -258,8 +261,8 @@ async fn a_journal_is_refused_also_where_nothing_may_be_listed() {
     store.close().await;
 }
 
-/// It was taken for removed when the outer manifest changed at the same time, and its chunks were
-/// nil after a while.
+/// The store once took it for removed when the outer manifest changed at the same time, and its
+/// chunks were nil after the grace period.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
     let harness = Harness::of_fixture("real-generational");
@@ -273,17 +276,17 @@ async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
     let another_root = busload_dolt::ChunkAddress([3; 20]);
     harness.write_manifest(another_root, &outer);
     let Err(Error::Unreachable(text)) = store.refresh().await else {
-        panic!("{:?}", store.state())
+        panic!("{:?}", store.status())
     };
     assert!(text.contains("oldgen/manifest"), "{text}");
-    assert_eq!(store.stats().files, files, "the last version is served on");
+    assert_eq!(store.stats().files, files, "the last version is still served");
     std::fs::write(&path, manifest).unwrap();
     store.refresh().await.unwrap();
     assert_eq!((store.stats().files, store.stats().root), (files, Some(another_root)));
     store.close().await;
 }
 
-/// Two copies of each index under way at once took twice the memory.
+/// Two copies of each index in transit once took twice the memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_index_is_read_again_in_pieces_and_as_a_whole_if_they_differ() {
     const PIECE: u64 = 1 << 20;
@@ -292,9 +295,9 @@ async fn a_large_index_is_read_again_in_pieces_and_as_a_whole_if_they_differ() {
     let known = addresses(&chunks);
     let file = harness.write_file(&chunks);
     harness.write_manifest(known[0], &[file]);
-    let far = Far::new(harness);
+    let far = RemoteStore::new(harness);
     let id = file.id.to_string();
-    // The second of three reads: the first piece is not what it was in the whole.
+    // The second of three reads: its first piece differs from the whole.
     for (flip, wholes_expected) in [(false, 1), (true, 2)] {
         let rule = Rule::times(u64::from(flip), Fault::Flip(70_000)).to(&id).after(1);
         far.rules(vec![rule]);

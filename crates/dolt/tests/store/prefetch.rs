@@ -1,4 +1,4 @@
-//! Chunks that are read when their places are told.
+//! Prefetches of located chunks.
 
 use std::{fs, ops::Range, time::Duration};
 
@@ -6,13 +6,13 @@ use busload_bucket::{Fault, Faults, Rule};
 use busload_dolt::{ChunkAddress, FileBytes, Located, Store, limits};
 
 use crate::{
-    far::{Far, deadline, stream, until},
+    remote_store::{RemoteStore, deadline, stream, until},
     support::{Harness, addresses, noise, open},
 };
 
-/// Chunks of which each is in a block of its own or more, most of them next to each other.
+/// Chunks of a block or more each, most of them next to each other.
 struct Some {
-    far: Far,
+    far: RemoteStore,
     name: String,
     known: Vec<ChunkAddress>,
 }
@@ -24,16 +24,16 @@ impl Some {
         let known = addresses(&chunks);
         let spec = harness.write_file(&chunks);
         harness.write_manifest(known[0], &[spec]);
-        Self { far: Far::of(harness), name: spec.id.to_string(), known }
+        Self { far: RemoteStore::of(harness), name: spec.id.to_string(), known }
     }
 
-    /// Some next to each other, some alone.
+    /// Some chunks next to each other, some alone.
     fn wanted(&self) -> Vec<ChunkAddress> {
         let is_wanted = |index: usize| (20..90).contains(&index) || index % 40 == 7;
         (0..300).filter(|index| is_wanted(*index)).map(|index| self.known[index]).collect()
     }
 
-    /// What was asked of the store for a file; panics if any of it was asked for twice.
+    /// Counts bytes requested of a file; panics if any byte was requested twice.
     fn asked_once(&self) -> Vec<Range<u64>> {
         let ranges = self.far.ranges(&self.name);
         for pair in ranges.windows(2) {
@@ -48,13 +48,13 @@ fn spans(located: &Located) -> Vec<Range<u64>> {
     spans.map(|span| span.offset..span.offset + u64::from(span.length)).collect()
 }
 
-/// The first location's file, by its name.
+/// Opens the first location's file by its name.
 async fn file_of(store: &Store, located: &Located) -> FileBytes {
     let file = &located.locations.iter().flatten().next().unwrap().file;
     store.file_bytes(file.id, file.kind, file.version(), deadline()).await.unwrap().unwrap()
 }
 
-/// Every chunk by a range of its own, at the same time, as clients with many connections do.
+/// Reads every chunk by a range of its own, concurrently, as clients with many connections do.
 async fn stream_all(store: &Store, located: &Located, expected: &[u8]) {
     let bytes = file_of(store, located).await;
     let reads: Vec<_> = spans(located)
@@ -85,7 +85,7 @@ async fn until_read(some: &Some, store: &Store, located: &Located) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_that_come_after_the_prefetch_has_landed_ask_the_store_for_nothing() {
+async fn ranges_that_come_after_the_prefetch_has_completed_ask_the_store_for_nothing() {
     let some = Some::new();
     let store = some.far.open_without_disk().await;
     let located = store.locate(&some.wanted(), deadline()).await.unwrap();
@@ -100,14 +100,14 @@ async fn ranges_that_come_after_the_prefetch_has_landed_ask_the_store_for_nothin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_that_come_before_the_prefetch_has_landed_wait_for_it() {
+async fn ranges_that_come_before_the_prefetch_has_completed_wait_for_it() {
     let some = Some::new();
     let store = some.far.open_without_disk().await;
     let located = store.locate(&some.wanted(), deadline()).await.unwrap();
     some.far.proxy.forget();
     some.far.proxy.set(Faults { first_byte: Duration::from_millis(300), ..Faults::default() });
     store.prefetch(&located);
-    // It has begun when the store has been asked.
+    // The prefetch has begun once the store has received a request.
     until("the store is asked", || 0 < store.stats().store.in_flight).await;
     stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
     let ranges = some.asked_once();
@@ -115,9 +115,9 @@ async fn ranges_that_come_before_the_prefetch_has_landed_wait_for_it() {
     store.close().await;
 }
 
-/// On one thread, so that what was begun has run when this goes on.
+/// On one thread, so that started tasks have run when the test goes on.
 #[tokio::test]
-async fn a_prefetch_checks_what_is_on_disk_once_and_then_does_nothing() {
+async fn a_prefetch_verifies_what_is_on_disk_once_and_then_does_nothing() {
     let some = Some::new();
     let store = open(some.far.settings()).await;
     store.warm(&mut |_| {}).await.unwrap();
@@ -138,13 +138,13 @@ async fn a_prefetch_checks_what_is_on_disk_once_and_then_does_nothing() {
     store.close().await;
 }
 
-/// As when the way to the store flips bits.
+/// As when the network flips bits.
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_bytes_are_found_and_read_again_before_they_are_asked_for() {
+async fn wrong_bytes_are_found_and_read_again_before_clients_ask_for_them() {
     let some = Some::new();
     let store = some.far.open_without_disk().await;
     let located = store.locate(&some.known[100..101], deadline()).await.unwrap();
-    // A trip begins less than a block of 4 KB before the chunk, which has 6,000 bytes.
+    // A ranged read begins less than a block of 4 KB before the chunk, which has 6,000 bytes.
     some.far.rules(vec![Rule::times(1, Fault::Flip(5_000)).to(&some.name)]);
     some.far.proxy.forget();
     store.prefetch(&located);
@@ -157,9 +157,9 @@ async fn wrong_bytes_are_found_and_read_again_before_they_are_asked_for() {
     store.close().await;
 }
 
-/// They came to disk wrong, by a fill, which nobody compares with anything.
+/// A fill, which verifies nothing, brought the wrong bytes to disk.
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_bytes_on_disk_are_found_and_read_again_before_they_are_asked_for() {
+async fn wrong_bytes_on_disk_are_found_and_read_again_before_clients_ask_for_them() {
     let some = Some::new();
     let store = open(some.far.settings()).await;
     // In the middle of the 100th chunk, give or take.
@@ -185,7 +185,7 @@ async fn wrong_bytes_on_disk_are_found_and_read_again_before_they_are_asked_for(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prefetches_are_limited_and_what_they_leave_out_is_read_when_it_is_asked_for() {
+async fn prefetches_are_limited_and_skipped_chunks_are_read_on_request() {
     let some = Some::new();
     let store = some.far.open_without_disk().await;
     some.far.rules(vec![Rule::always(Fault::Stall(0))]);
@@ -208,13 +208,13 @@ async fn chunks_of_one_prefetch_are_read_as_long_as_their_bytes_fit() {
     let chunks: Vec<Vec<u8>> = (0..8).map(|seed| noise(seed, 200 << 10)).collect();
     let known = addresses(&chunks);
     harness.write_manifest(known[0], &[harness.write_file(&chunks)]);
-    let far = Far::of(harness);
+    let far = RemoteStore::of(harness);
     let store = far.open_without_disk().await;
     far.rules(vec![Rule::always(Fault::Stall(0))]);
     let located = store.locate(&known, deadline()).await.unwrap();
     store.prefetch(&located);
-    // Five of a little more than 200 KiB have less than the 1 MiB that is prefetched from a store
-    // of which nothing is known.
+    // Five chunks of a little more than 200 KiB have less than the 1 MiB that is prefetched while
+    // the bandwidth is not known.
     assert_eq!((store.stats().prefetches, store.stats().prefetches_skipped), (1, 3));
     store.prefetch(&located);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Stores made for a test.
+//! Stores that tests make.
 
 use std::{
     fs,
@@ -11,19 +11,21 @@ use busload_chunks::{
     FileSpec,
     write::{ClassicWriter, manifest},
 };
-use busload_dolt::{Chunk, ChunkAddress, Error, Form, ManyReads, Request, Settings, State, Store};
+use busload_dolt::{
+    Chunk, ChunkAddress, Error, Form, ManyReads, Request, Settings, Store, StoreStatus,
+};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::Instant};
 
-/// What must happen at some time on a busy machine.
+/// Time within which anything awaited happens on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// A directory with a store and one with a cache.
+/// Directory with a store and one with a cache.
 pub struct Harness {
     directory: TempDir,
 }
 
-/// One chunk of a fixture's list.
+/// Chunk in a fixture's list.
 pub struct Listed {
     pub address: ChunkAddress,
     pub length: u64,
@@ -36,7 +38,7 @@ impl Harness {
         harness
     }
 
-    /// With a copy of a fixture.
+    /// Makes a harness with a copy of a fixture.
     pub fn of_fixture(name: &str) -> Self {
         let harness = Self { directory: tempfile::tempdir().unwrap() };
         copy(&fixture(name).join("store"), &harness.store());
@@ -55,7 +57,7 @@ impl Harness {
         format!("file://{}", self.store().display())
     }
 
-    /// On the test's runtime; looks at the manifest only when somebody asks.
+    /// Settings on the test's runtime; the store reads the manifest only when a request asks.
     pub fn settings(&self) -> Settings {
         Settings {
             name: "db".to_owned(),
@@ -82,7 +84,7 @@ impl Harness {
         open(self.settings()).await
     }
 
-    /// Writes a table file.
+    /// Writes a table file into the store.
     pub fn write_file(&self, chunks: &[Vec<u8>]) -> FileSpec {
         write_file(&self.store(), chunks)
     }
@@ -115,13 +117,13 @@ pub fn write_manifest(store: &Path, root: ChunkAddress, files: &[FileSpec]) {
     fs::rename(next, store.join("manifest")).unwrap();
 }
 
-/// Some contents that compress a little and differ for every number.
+/// Makes contents that compress a little and differ for every number.
 pub fn contents(number: usize) -> Vec<u8> {
     let line = format!("contents of chunk {number}, ");
     line.repeat(2 + number % 5).into_bytes()
 }
 
-/// Bytes that nothing compresses, so that nearly every byte of a file is one of them.
+/// Makes bytes that do not compress, so that nearly every byte of a file is one of them.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -145,7 +147,7 @@ pub fn local(form: Form) -> Request {
     Request { local_only: true, ..request(form) }
 }
 
-/// The contents of a chunk that is there.
+/// Reads the contents of a chunk that exists.
 pub async fn contents_of(store: &Store, address: ChunkAddress) -> Vec<u8> {
     match store.get(address, request(Form::Contents)).await {
         Ok(Some(Chunk::Contents(contents))) => contents.to_vec(),
@@ -157,7 +159,7 @@ pub async fn get(store: &Store, address: ChunkAddress) -> Result<Option<Chunk>, 
     store.get(address, request(Form::Contents)).await
 }
 
-/// All answers, by index.
+/// Collects all results, by index.
 pub async fn collect(mut reads: ManyReads, count: usize) -> Vec<Result<Option<Chunk>, Error>> {
     let mut answers: Vec<Option<_>> = (0..count).map(|_| None).collect();
     let mut some = Vec::new();
@@ -171,12 +173,12 @@ pub async fn collect(mut reads: ManyReads, count: usize) -> Vec<Result<Option<Ch
     answers.into_iter().map(|answer| answer.expect("each is answered")).collect()
 }
 
-/// Waits for a state.
-pub async fn until(store: &Store, wanted: impl Fn(&State) -> bool) {
+/// Waits until the status is as wanted.
+pub async fn until(store: &Store, wanted: impl Fn(&StoreStatus) -> bool) {
     let end = Instant::now() + LONG;
-    while !wanted(&store.state()) {
-        assert!(Instant::now() < end, "{:?}", store.state());
-        // Its outcome shows in the state.
+    while !wanted(&store.status()) {
+        assert!(Instant::now() < end, "{:?}", store.status());
+        // The outcome shows in the status.
         let _ = store.refresh().await;
     }
 }

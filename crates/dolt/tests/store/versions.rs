@@ -1,9 +1,9 @@
-//! Versions come, and versions go.
+//! New versions, and files that they drop.
 
 use std::{fs, sync::Arc, time::Duration};
 
 use busload_bucket::{Bucket, FaultProxy, Faults, url};
-use busload_dolt::{Attempt, ChunkAddress, Error, Form, Settings, State};
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Settings, StoreStatus};
 
 use crate::support::{
     Harness, addresses, contents, contents_of, copy, get, local, open, request, until, write_file,
@@ -34,7 +34,7 @@ async fn a_store_without_a_manifest_is_empty_until_there_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_whose_manifest_vanishes_is_served_on_but_says_nothing_of_what_it_does_not_know() {
+async fn a_store_whose_manifest_vanishes_is_still_served_but_fails_for_unknown_chunks() {
     let harness = Harness::new();
     let first = chunks(0..5);
     let known = addresses(&first);
@@ -44,14 +44,18 @@ async fn a_store_whose_manifest_vanishes_is_served_on_but_says_nothing_of_what_i
     assert_eq!(get(&store, unknown).await, Ok(None));
     fs::rename(harness.store(), harness.path().join("elsewhere")).unwrap();
     store.refresh().await.unwrap_err();
-    assert!(matches!(store.state(), State::Failed(Error::Unreachable(_))), "{:?}", store.state());
+    assert!(
+        matches!(store.status(), StoreStatus::Failed(Error::Unreachable(_))),
+        "{:?}",
+        store.status()
+    );
     assert!(matches!(get(&store, unknown).await, Err(Error::Unreachable(_))));
     let has = store.has_many(&[known[1], unknown], request(Form::Contents)).await;
     assert!(matches!(has, Err(Error::Unreachable(_))), "{has:?}");
     assert_eq!(store.has_many(&known, request(Form::Contents)).await, Ok(vec![true; 5]));
     fs::rename(harness.path().join("elsewhere"), harness.store()).unwrap();
     assert_eq!(get(&store, unknown).await, Ok(None));
-    assert_eq!(store.state(), State::Open);
+    assert_eq!(store.status(), StoreStatus::Open);
     assert_eq!(contents_of(&store, known[2]).await, first[2]);
     store.close().await;
 }
@@ -70,7 +74,7 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     fs::remove_file(&path).unwrap();
     harness.write_manifest(new[0], &[first_file, second_file]);
     let Err(Error::Unreachable(text)) = store.refresh().await else {
-        panic!("{:?}", store.state())
+        panic!("{:?}", store.status())
     };
     assert!(text.contains(&second_file.id.to_string()), "{text}");
     assert_eq!(store.stats().root, Some(old[0]), "the old version goes on");
@@ -105,7 +109,7 @@ async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
         })
         .collect();
     for version in 1..files.len() {
-        // Each version has one file only, so the others are dropped.
+        // Each version has one file only, so it drops the others.
         harness.write_manifest(known[version * 10], &files[version..=version]);
         store.refresh().await.unwrap();
         let snapshot = store.snapshot().unwrap();
@@ -123,7 +127,7 @@ async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_dropped_from_the_manifest_is_let_go_in_the_end() {
+async fn a_file_dropped_from_the_manifest_is_closed_after_its_grace_period() {
     let harness = Harness::new();
     let (first, second) = (chunks(0..5), chunks(5..9));
     let (old, new) = (addresses(&first), addresses(&second));
@@ -137,7 +141,7 @@ async fn a_file_dropped_from_the_manifest_is_let_go_in_the_end() {
     store.close().await;
 }
 
-/// As a conjoin does in a directory: one file for several, which are removed.
+/// A conjoin in a directory replaces several files by one and removes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_a_file_that_is_removed_are_found_in_the_one_that_took_its_place() {
     let harness = Harness::new();
@@ -145,7 +149,7 @@ async fn chunks_of_a_file_that_is_removed_are_found_in_the_one_that_took_its_pla
     let known = addresses(&all);
     let small: Vec<_> = all.chunks(10).map(|chunks| harness.write_file(chunks)).collect();
     harness.write_manifest(known[0], &small);
-    // Nothing on disk, so that every read touches the store.
+    // Without a disk cache, so that every read touches the store.
     let store = open(Settings { disk_bytes_max: 0, ..harness.settings() }).await;
     let large = harness.write_file(&all);
     harness.write_manifest(known[0], &[large]);
@@ -196,13 +200,16 @@ async fn a_bucket_that_cannot_be_reached_is_an_error_and_never_an_absent_chunk()
     proxy.go_away();
     let unknown = ChunkAddress([9; 20]);
     let answer = get(&store, unknown).await;
-    assert!(matches!(answer, Err(Error::Unreachable(_) | Error::TooLate(_))), "{answer:?}");
+    assert!(
+        matches!(answer, Err(Error::Unreachable(_) | Error::DeadlineExceeded(_))),
+        "{answer:?}"
+    );
     assert_eq!(store.get(unknown, local(Form::Contents)).await, Err(Error::NotLocal));
-    assert_eq!(contents_of(&store, known[7]).await, all[7], "what is on disk is served on");
+    assert_eq!(contents_of(&store, known[7]).await, all[7], "what is on disk is still served");
     assert_eq!(store.try_has(&known[7]), Attempt::Ready(Ok(true)));
     assert_eq!(store.try_has(&unknown), Attempt::Wait);
     proxy.come_back();
-    until(&store, |state| *state == State::Open).await;
+    until(&store, |state| *state == StoreStatus::Open).await;
     assert_eq!(get(&store, unknown).await, Ok(None));
     store.close().await;
 }

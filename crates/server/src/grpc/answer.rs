@@ -24,8 +24,10 @@ pub fn status(error: &Error, deadline: &Deadline) -> Status {
         Error::Unreachable(message) => Status::unavailable(message),
         Error::Refused(message) => Status::failed_precondition(message),
         Error::Corrupt(message) => Status::data_loss(message),
-        Error::TooLate(message) if deadline.of_client().is_none() => Status::unavailable(message),
-        Error::TooLate(message) => Status::deadline_exceeded(message),
+        Error::DeadlineExceeded(message) if deadline.of_client().is_none() => {
+            Status::unavailable(message)
+        }
+        Error::DeadlineExceeded(message) => Status::deadline_exceeded(message),
         Error::NotLocal => Status::unavailable("the chunk is not on local disk"),
         Error::Closed => Status::unavailable("busload is shutting down"),
     }
@@ -175,7 +177,7 @@ fn bytes_of(outcome: &Outcome) -> usize {
                 Error::Unreachable(message)
                 | Error::Refused(message)
                 | Error::Corrupt(message)
-                | Error::TooLate(message),
+                | Error::DeadlineExceeded(message),
             ) => message.len(),
         }
 }

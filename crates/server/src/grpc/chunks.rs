@@ -101,7 +101,9 @@ impl Target<'_> {
         }
         let request = self.request(form, local_only);
         let waited = timeout_at(request.deadline.into(), self.store().get(address, request)).await;
-        waited.unwrap_or_else(|_| Err(Error::TooLate(self.deadline.passed().message().to_owned())))
+        waited.unwrap_or_else(|_| {
+            Err(Error::DeadlineExceeded(self.deadline.passed().message().to_owned()))
+        })
     }
 
     /// Waits until the store is open. Fails if it does not open, so that the call fails once and

@@ -223,7 +223,7 @@ impl<R: Reader> Answers<R> {
     /// Fails all reads in flight.
     fn give_up(&mut self) {
         self.batches = SelectAll::new();
-        let late = Error::TooLate(self.call.deadline.passed().message().to_owned());
+        let late = Error::DeadlineExceeded(self.call.deadline.passed().message().to_owned());
         let indexes = std::mem::take(&mut self.in_flight);
         self.received.extend(indexes.into_iter().map(|index| (index, Err(late.clone()))));
     }

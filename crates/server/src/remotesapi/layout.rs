@@ -124,7 +124,7 @@ async fn records(
             let until = target.deadline().of_batch();
             let until = if may_be_in_files { soon(until) } else { until };
             let made = match remotesapi.records.make(target.store(), chunks, until).await {
-                Err(Error::TooLate(_)) if may_be_in_files => Ok(None),
+                Err(Error::DeadlineExceeded(_)) if may_be_in_files => Ok(None),
                 made => target.within_deadline(ready(made)).await.map(Some),
             };
             Ok::<_, Refusal>((made?, group))

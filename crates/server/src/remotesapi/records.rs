@@ -220,7 +220,7 @@ impl RecordsCache {
             self.join_or_encode(store, Arc::clone(&addresses), deadline, origin).await?;
         match landed {
             // The encoding that this joined began earlier and had less time than is left here.
-            Err(Error::TooLate(_)) if until < leave => {
+            Err(Error::DeadlineExceeded(_)) if until < leave => {
                 self.join_or_encode(store, addresses, deadline, origin).await?.1
             }
             landed => landed,
@@ -404,7 +404,7 @@ fn advertisable_bytes(located: &Located) -> Option<u64> {
 
 fn too_late(store: &Store) -> Error {
     let name = store.name();
-    Error::TooLate(format!(
+    Error::DeadlineExceeded(format!(
         "table {name}: records of chunks could not be made within the table's timeout"
     ))
 }

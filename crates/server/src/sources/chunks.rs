@@ -24,7 +24,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, State, Store, StoreStats};
+use busload_dolt::{
+    Attempt, Chunk, ChunkAddress, Error, Form, Request, Store, StoreStats, StoreStatus,
+};
 use busload_pipeline::{
     source::{
         Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
@@ -498,17 +500,17 @@ impl Source for ChunksSource {
 }
 
 /// Returns the state of a store as one word.
-pub fn state_of(state: &State) -> &'static str {
+pub fn state_of(state: &StoreStatus) -> &'static str {
     match state {
-        State::Opening => "opening",
-        State::Open => "open",
-        State::Failed(_) => "failed",
+        StoreStatus::Opening => "opening",
+        StoreStatus::Open => "open",
+        StoreStatus::Failed(_) => "failed",
     }
 }
 
 /// Builds the fields of INFO.
 fn info(store: &Store, queue: &QueueCounters) -> SourceInfo {
-    let (stats, state) = (store.stats(), store.state());
+    let (stats, state) = (store.stats(), store.status());
     let StoreStats { cache, store: remote, .. } = &stats;
     let root = stats.root.map_or_else(|| "none".to_owned(), |root| root.to_string());
     let mut fields = vec![
@@ -533,7 +535,7 @@ fn info(store: &Store, queue: &QueueCounters) -> SourceInfo {
         ("store_bytes", remote.bytes.to_string()),
         ("store_retries", remote.retries.to_string()),
     ];
-    if let State::Failed(error) = &state {
+    if let StoreStatus::Failed(error) = &state {
         fields.push(("last_error", error.to_string()));
     } else if let Some(error) = &remote.last_error {
         fields.push(("last_error", error.clone()));

@@ -18,7 +18,7 @@ fn errors() -> [(Error, Code); 6] {
         (Error::Unreachable(text()), Code::Unavailable),
         (Error::Refused(text()), Code::FailedPrecondition),
         (Error::Corrupt(text()), Code::DataLoss),
-        (Error::TooLate(text()), Code::Unavailable),
+        (Error::DeadlineExceeded(text()), Code::Unavailable),
         (Error::NotLocal, Code::Unavailable),
         (Error::Closed, Code::Unavailable),
     ]
@@ -35,7 +35,7 @@ fn each_error_has_its_code_and_keeps_its_text() {
 
 #[test]
 fn only_the_clients_own_deadline_is_deadline_exceeded() {
-    let late = Error::TooLate("the reason".into());
+    let late = Error::DeadlineExceeded("the reason".into());
     assert_eq!(status(&late, &deadline(Some("1S"))).code(), Code::DeadlineExceeded);
     assert_eq!(status(&late, &deadline(None)).code(), Code::Unavailable);
 }

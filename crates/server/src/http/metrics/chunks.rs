@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use busload_dolt::{State, StoreStats};
+use busload_dolt::{StoreStats, StoreStatus};
 use busload_pipeline::stats::BatchReading;
 
 use super::Page;
@@ -12,7 +12,7 @@ use crate::{chunk_stores::ChunkTable, sources::store_state};
 pub(super) struct Metrics {
     pub name: String,
     pub stats: StoreStats,
-    pub state: State,
+    pub state: StoreStatus,
     pub waiting: usize,
     pub refused: u64,
     pub batches: BatchReading,
@@ -23,7 +23,7 @@ impl Metrics {
         Self {
             name: table.settings.name.clone(),
             stats: table.store.stats(),
-            state: table.store.state(),
+            state: table.store.status(),
             waiting: table.queue.waiting.load(Ordering::Relaxed),
             refused: table.queue.refused.load(Ordering::Relaxed),
             batches: table.queue.batches.read(),
@@ -50,8 +50,8 @@ pub(super) fn render(page: &mut Page, tables: &[Metrics]) {
     for table in tables {
         let root = table.stats.root.map_or_else(String::new, |root| root.to_string());
         let error = match &table.state {
-            State::Failed(error) => error.to_string(),
-            State::Opening | State::Open => String::new(),
+            StoreStatus::Failed(error) => error.to_string(),
+            StoreStatus::Opening | StoreStatus::Open => String::new(),
         };
         let state = store_state(&table.state);
         page.sample(

@@ -62,7 +62,9 @@ pub fn plan(
         Wanted::All => Plan::Whole(Part { range, purpose: AccessHint::Sequential }),
         // The client resumes an interrupted download.
         Wanted::From(_) => Plan::Part(Part { range, purpose: AccessHint::Sequential }),
-        Wanted::Closed { .. } | Wanted::Last(_) => Plan::Part(Part { range, purpose: AccessHint::Random }),
+        Wanted::Closed { .. } | Wanted::Last(_) => {
+            Plan::Part(Part { range, purpose: AccessHint::Random })
+        }
     })
 }
 
@@ -89,7 +91,10 @@ mod tests {
     #[test]
     fn what_is_read_once_does_not_count_as_hot() {
         let get = |range: &str| planned(Method::GET, &[(header::RANGE, range)]).unwrap();
-        assert_eq!(planned(Method::GET, &[]), Ok(Plan::Whole(part(0..1000, AccessHint::Sequential))));
+        assert_eq!(
+            planned(Method::GET, &[]),
+            Ok(Plan::Whole(part(0..1000, AccessHint::Sequential)))
+        );
         assert_eq!(get("bytes=500-"), Plan::Part(part(500..1000, AccessHint::Sequential)));
         assert_eq!(get("bytes=0-99"), Plan::Part(part(0..100, AccessHint::Random)));
         assert_eq!(get("bytes=-10"), Plan::Part(part(990..1000, AccessHint::Random)));

@@ -38,9 +38,10 @@ impl Refusal {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         match error {
-            Error::Unreachable(_) | Error::TooLate(_) | Error::NotLocal | Error::Closed => {
-                Self::later(error.to_string())
-            }
+            Error::Unreachable(_)
+            | Error::DeadlineExceeded(_)
+            | Error::NotLocal
+            | Error::Closed => Self::later(error.to_string()),
             Error::Refused(_) | Error::Corrupt(_) => {
                 Self::new(StatusCode::BAD_GATEWAY, error.to_string())
             }
@@ -68,7 +69,7 @@ mod tests {
         let text = || "why".to_owned();
         for (error, status, retry_after) in [
             (Error::Unreachable(text()), 503, Some("1")),
-            (Error::TooLate(text()), 503, Some("1")),
+            (Error::DeadlineExceeded(text()), 503, Some("1")),
             (Error::NotLocal, 503, Some("1")),
             (Error::Closed, 503, Some("1")),
             (Error::Refused(text()), 502, None),

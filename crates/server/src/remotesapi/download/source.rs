@@ -123,7 +123,8 @@ impl Records {
         }
         let deadline = (tokio::time::Instant::now() + timeout).into_std();
         let bytes = self.remotesapi.records.get_rest(&self.store, &self.bundle, deadline);
-        let late = || Error::TooLate(format!("records could not be made again in {timeout:?}"));
+        let late =
+            || Error::DeadlineExceeded(format!("records could not be made again in {timeout:?}"));
         let bytes = timeout_at(deadline.into(), bytes).await.map_err(|_| late())??;
         let gone =
             || Error::Unreachable("the store does not have these chunks any more".to_owned());

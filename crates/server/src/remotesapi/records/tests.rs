@@ -205,7 +205,7 @@ fn ends_too_late(harness: &Harness, name: Name, until: Instant) -> Coming<Encodi
     let landing = PendingGuard { of: Arc::clone(shared), name, number };
     let encoding = async move {
         drop(landing);
-        Err(Error::TooLate("as meant".to_owned()))
+        Err(Error::DeadlineExceeded("as meant".to_owned()))
     };
     let encoding = encoding.boxed().shared();
     let weak = encoding.downgrade().unwrap();
@@ -227,7 +227,10 @@ fn who_waited_for_a_making_that_had_less_time_has_it_made_once_more() {
     let addresses = harness.addresses(11);
     let name = Name::of(harness.served.store().name(), &addresses);
     let _later = ends_too_late(&harness, name, soon() + std::time::Duration::from_secs(60));
-    assert_eq!(harness.try_make(addresses).unwrap_err(), Error::TooLate("as meant".to_owned()));
+    assert_eq!(
+        harness.try_make(addresses).unwrap_err(),
+        Error::DeadlineExceeded("as meant".to_owned())
+    );
 }
 
 #[test]

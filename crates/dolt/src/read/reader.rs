@@ -1,0 +1,223 @@
+//! Reads chunks by their addresses: at once where no device is needed, else with waiting.
+//!
+//! | what is wrong | what the reader tries |
+//! |---|---|
+//! | no file has the chunk | one refresh that begins now; then the chunk does not exist |
+//! | the bytes are not the chunk | the store again, then other files; then not for a while |
+//! | the object is gone or was replaced | one refresh, which opens the file again |
+//! | the store cannot be reached | nothing: `busload_objects` retries until the deadline |
+
+use std::sync::Arc;
+
+use busload_chunks::{ChunkAddress, FileKind};
+use bytes::Bytes;
+use tokio::task::coop::consume_budget;
+
+use super::{
+    copy_reader::{CopyReader, ReadRequest, StartedRead},
+    decode::{Decoded, Wanted},
+};
+use crate::{
+    Attempt, DictionaryId, Error, Request,
+    fault::Fault,
+    lifecycle::Lifecycle,
+    limits::{COPIES_MAX, LOOKUPS_MAX},
+    stats::{Counters, Origin},
+    task::blocking,
+    versions::{
+        Versions,
+        version::{ChunkCopy, Version},
+    },
+};
+
+/// Locates chunks in versions and reads them; counts the outcomes.
+pub(crate) struct Reader {
+    pub versions: Arc<Versions>,
+    pub copies: Arc<CopyReader>,
+    counters: Counters,
+}
+
+impl Reader {
+    pub fn new(versions: Arc<Versions>, copies: Arc<CopyReader>) -> Self {
+        Self { versions, copies, counters: Counters::default() }
+    }
+
+    pub fn lifecycle(&self) -> &Arc<Lifecycle> {
+        &self.copies.lifecycle
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Reads a chunk that takes no waiting, and counts it. Never says that a chunk does not exist,
+    /// which takes a refresh.
+    pub fn try_get(&self, address: &ChunkAddress, wanted: Wanted) -> Attempt<Option<Decoded>> {
+        match self.try_find(address, wanted) {
+            Some(found) => Attempt::Ready(self.count(found.map(Some))),
+            None => Attempt::Wait,
+        }
+    }
+
+    fn try_find(
+        &self,
+        address: &ChunkAddress,
+        wanted: Wanted,
+    ) -> Option<Result<(Decoded, Origin), Error>> {
+        if self.lifecycle().is_closed() {
+            return Some(Err(Error::Closed));
+        }
+        if let Some(decoded) = self.copies.memory.decoded(address, wanted) {
+            return Some(Ok((decoded, Origin::Memory)));
+        }
+        let version = self.versions.load();
+        let Some(version) = version.as_ref() else {
+            return self.lifecycle().failure().map(Err);
+        };
+        let (file, position) = version.find(address)?;
+        let decoded = self.copies.try_read(file, position, address, wanted)?;
+        Some(Ok((decoded, Origin::Disk)))
+    }
+
+    /// Reads a chunk; none if the store does not hold it. Callable from any thread.
+    pub async fn get(self: &Arc<Self>, request: ReadRequest) -> Result<Option<Decoded>, Error> {
+        if let Attempt::Ready(found) = self.try_get(&request.address, request.wanted) {
+            // A caller in a loop yields now and then, as with other futures.
+            consume_budget().await;
+            return found;
+        }
+        let reader = self.clone();
+        let get = async move {
+            let found = match reader.versions.opened_for(request.local_only).await {
+                Ok(version) => reader.get_from(version, None, request).await,
+                Err(error) => Err(error),
+            };
+            reader.count(found)
+        };
+        self.lifecycle().run(request.deadline, get).await
+    }
+
+    /// Reads a chunk from a version, perhaps with a read that was started already; refreshes if no
+    /// file has the chunk, or its object is gone. Does not count.
+    pub async fn get_from(
+        &self,
+        mut version: Arc<Version>,
+        mut started: Option<StartedRead>,
+        request: ReadRequest,
+    ) -> Result<Option<(Decoded, Origin)>, Error> {
+        let mut is_refreshed = false;
+        for _ in 0..LOOKUPS_MAX {
+            match version.locate(&request.address) {
+                None if is_refreshed => return Ok(None),
+                // A local read cannot ask the store for its manifest.
+                None if request.local_only => return Err(Error::NotLocal),
+                None => {}
+                Some(copy) => {
+                    match self.read_verified(&version, &copy, started.take(), request).await {
+                        Ok(found) => return Ok(Some(found)),
+                        Err(Fault::Error(error)) => return Err(error),
+                        Err(Fault::Corrupt(text)) => return Err(Error::Corrupt(text)),
+                        Err(Fault::Gone) if request.local_only => return Err(Error::NotLocal),
+                        Err(Fault::Gone) => {}
+                    }
+                }
+            }
+            version = self.versions.refreshed(&request.address).await?;
+            is_refreshed = true;
+        }
+        Err(Error::Unreachable(format!(
+            "{}: the table file of chunk {} is replaced again and again",
+            self.lifecycle().url(),
+            request.address
+        )))
+    }
+
+    /// Reads a copy of a chunk, or copies in other files if that one is corrupt.
+    async fn read_verified(
+        &self,
+        version: &Version,
+        copy: &ChunkCopy,
+        started: Option<StartedRead>,
+        request: ReadRequest,
+    ) -> Result<(Decoded, Origin), Fault> {
+        let first = self.copies.read_verified(copy, started, request).await;
+        let Err(Fault::Corrupt(_)) = first else {
+            return first;
+        };
+        let others = version.files().filter(|file| file.serial != copy.file.serial);
+        let others = others.filter_map(|file| {
+            let position = file.index.find(&request.address)?;
+            Some(ChunkCopy { file: file.clone(), position })
+        });
+        for other in others.take(COPIES_MAX - 1) {
+            match self.copies.read_verified(&other, None, request).await {
+                Err(Fault::Corrupt(_) | Fault::Gone) => {}
+                outcome => return outcome,
+            }
+        }
+        first
+    }
+
+    /// Counts the outcome of a read.
+    pub fn count(
+        &self,
+        found: Result<Option<(Decoded, Origin)>, Error>,
+    ) -> Result<Option<Decoded>, Error> {
+        match found {
+            Ok(Some((decoded, origin))) => {
+                self.counters.count_found(origin);
+                Ok(Some(decoded))
+            }
+            Ok(None) => {
+                self.counters.count_other(None);
+                Ok(None)
+            }
+            Err(error) => {
+                self.counters.count_other(Some(&error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a chunk and its dictionary can be read without the object store.
+    pub fn is_local(&self, version: &Version, address: &ChunkAddress) -> bool {
+        version.find(address).is_some_and(|(file, position)| self.copies.is_local(file, position))
+    }
+
+    /// Reads a dictionary. A dictionary has no address of its own, so this first reads a chunk that
+    /// needs it, which verifies both.
+    pub async fn dictionary(
+        &self,
+        id: DictionaryId,
+        request: Request,
+    ) -> Result<Option<Bytes>, Error> {
+        let version = self.versions.opened().await?;
+        let (wanted, span) = (id.file(), id.span());
+        let candidates =
+            version.files().filter(|file| file.id == wanted && file.kind == FileKind::Archive);
+        for file in candidates.cloned().collect::<Vec<_>>() {
+            let searched = file.clone();
+            let find_chunk = move || {
+                let has = searched.has_dictionary(span);
+                has.then(|| searched.chunk_with_dictionary(span)).flatten()
+            };
+            let Some((address, position)) = blocking(find_chunk).await? else { continue };
+            let request = ReadRequest::new(address, Wanted::Length, request);
+            let copy = ChunkCopy { file: file.clone(), position };
+            let dictionary = match self.copies.reread_verified(&copy, None, request).await {
+                Ok(_) => self.copies.dictionaries.load(&file, span, request.read_options()).await,
+                Err(fault) => Err(fault),
+            };
+            return dictionary
+                .map(|dictionary| Some(dictionary.dictionary().bytes().clone()))
+                .map_err(|fault| match fault {
+                    Fault::Error(error) => error,
+                    Fault::Corrupt(text) => Error::Corrupt(text),
+                    Fault::Gone => {
+                        Error::Unreachable(format!("{} is being replaced: ask again", file.name()))
+                    }
+                });
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads the manifest and opens the table files that it names.
+//!
+//! * **Order.** The opener reads the manifest first, then that of the old generation if there is
+//!   one, then the listing, then the indexes of new files, many at once. Writers write in the
+//!   reverse order, so what is read later is never older.
+//! * **Certainty.** A manifest and an index say what does *not* exist, and no checksum covers them.
+//!   So over a network the opener believes them when two reads agree: a flipped bit must not make a
+//!   chunk absent. Indexes are then kept as sidecars on local disk. The opener believes that there
+//!   is no manifest only if there is no table file either, and never after it has seen one.
+//! * **Permissions.** Reading objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where
+//!   other objects make a listing too slow, the opener asks for each file by name, which takes one
+//!   or two requests per file.
+//! * **Memory.** The indexes in transit take [`OPENING_BYTES_MAX`] bytes together.
+//! * **All or nothing.** If one file of a version cannot be opened, the store keeps its version.
+
+mod index;
+mod listing;
+mod manifests;
+mod memory_budget;
+mod table_files;
+
+use std::sync::Arc;
+
+pub(crate) use self::index::index_sidecar_name;
+
+use crate::{
+    Error,
+    limits::OPENING_BYTES_MAX,
+    object_source::ObjectSource,
+    versions::{
+        opener::{
+            manifests::{FetchedManifest, Manifests},
+            memory_budget::MemoryBudget,
+        },
+        table_file::TableFile,
+        version::{Snapshot, Version},
+    },
+};
+
+/// Opens new versions of one store.
+pub(crate) struct Opener {
+    source: ObjectSource,
+    /// Memory for indexes in transit.
+    budget: MemoryBudget,
+    /// Manifests of the version opened last.
+    known: Option<Manifests>,
+}
+
+impl Opener {
+    pub fn new(source: ObjectSource) -> Self {
+        Self { source, budget: MemoryBudget::new(OPENING_BYTES_MAX), known: None }
+    }
+
+    /// Reads the manifest and opens its version, if that is not the current one. Open files that
+    /// are still named are reused, unless their objects are gone.
+    pub async fn open_new(&mut self, current: Option<&Version>) -> Result<Option<Snapshot>, Error> {
+        let manifests = self.read_manifests().await?;
+        let is_whole = current
+            .is_some_and(|version| !version.snapshot.files.iter().any(|file| file.is_gone()));
+        if is_whole && self.known.as_ref() == Some(&manifests) {
+            return Ok(None);
+        }
+        let files = self.open_files(&manifests, current).await?;
+        let snapshot = snapshot(&manifests, files);
+        self.known = Some(manifests);
+        Ok(Some(snapshot))
+    }
+
+    /// Writes sidecars that open this version faster at the next start, and removes the others.
+    pub fn write_sidecars(
+        &self,
+        version: Arc<Version>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let cache = self.source.cache.clone();
+        let key = self.known.as_ref().map(Manifests::key);
+        async move {
+            let Some(key) = key else { return };
+            // Returns none when the runtime ends.
+            cache
+                .run_blocking(move |cache| table_files::write_sidecars(cache, &key, &version))
+                .await;
+        }
+    }
+}
+
+fn snapshot(manifests: &Manifests, files: Vec<Arc<TableFile>>) -> Snapshot {
+    let manifest = |version: &FetchedManifest| version.manifest.clone();
+    Snapshot {
+        manifest: manifests.outer.as_ref().map_or_else(busload_chunks::Manifest::empty, manifest),
+        has_manifest: manifests.outer.is_some(),
+        old_generation: manifests.old.as_ref().map(manifest),
+        files,
+        naming: manifests.naming,
+    }
+}
