@@ -65,29 +65,17 @@ pub struct Served {
 
 impl Served {
     /// Refuses what cannot be.
-    ///
-    /// # Errors
-    ///
-    /// A wrong list of processors.
     pub fn check(&self) -> Result<()> {
         cpus(&self.server_cpu)?;
         cpus(&self.load_cpu).map(drop)
     }
 
     /// Binds this thread, the load.
-    ///
-    /// # Errors
-    ///
-    /// No such processor.
     pub fn bind_load(&self) -> Result<()> {
         cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
     }
 
     /// How the binary is started; its directories are made in `directory`.
-    ///
-    /// # Errors
-    ///
-    /// A wrong list of processors.
     pub fn starter(&self, busload: PathBuf, directory: PathBuf) -> Result<Starter> {
         Ok(self.binary.starter(busload, cpus(&self.server_cpu)?, directory))
     }
@@ -98,7 +86,6 @@ impl Served {
         options.into_iter().flatten().collect::<Vec<_>>().join("&")
     }
 
-    /// Where what runs.
     pub fn text(&self) -> String {
         format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
     }
@@ -107,7 +94,6 @@ impl Served {
 /// A table to serve.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Its name.
     pub name: &'static str,
     /// The URL of what it is over.
     pub url: String,
@@ -124,9 +110,7 @@ impl Table {
 /// How busload is started, the same for all measurements.
 #[derive(Clone, Debug)]
 pub struct Starter {
-    /// The binary.
     pub busload: PathBuf,
-    /// Further arguments.
     pub arguments: Vec<String>,
     /// Where it runs, or anywhere.
     pub cpus: Option<CpuList>,
@@ -143,20 +127,12 @@ pub struct Server {
 
 impl Starter {
     /// Starts it in a new directory.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started.
     pub fn start(&self, cleanup: &Cleanup, tables: &[Table]) -> Result<Server> {
         let data = cleanup.directory(&self.directory)?;
         self.start_in(cleanup, data, tables)
     }
 
     /// Starts it where another has left its cache.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started.
     pub fn start_in(&self, cleanup: &Cleanup, data: Directory, tables: &[Table]) -> Result<Server> {
         let server =
             self.spawn(cleanup, data.path(), tables).context("cannot start the busload server")?;
@@ -198,7 +174,6 @@ impl Server {
         self.server.http()
     }
 
-    /// Its process.
     pub fn pid(&self) -> Pid {
         self.server.pid()
     }
@@ -209,10 +184,6 @@ impl Server {
     }
 
     /// Ends it; its directory stays for the next.
-    ///
-    /// # Errors
-    ///
-    /// It does not end in order.
     pub fn stop(self) -> Result<Directory> {
         self.server.stop()?;
         Ok(self.data)
@@ -220,10 +191,6 @@ impl Server {
 
     /// Waits until it gives this answer to a command: it serves before it has reached what its
     /// tables are over.
-    ///
-    /// # Errors
-    ///
-    /// It does not happen in time.
     pub fn wait_for(&self, command: &str, wanted: &str) -> Result<()> {
         let until_ns = now_ns() + duration_ns(READY_SOURCE);
         loop {
@@ -240,10 +207,6 @@ impl Server {
     }
 
     /// The metrics it shows.
-    ///
-    /// # Errors
-    ///
-    /// It shows none.
     pub fn metrics(&self) -> Result<Metrics> {
         let mut socket = TcpStream::connect(self.http()).context("no HTTP")?;
         socket.set_read_timeout(Some(Duration::from_secs(10))).context("a socket's option")?;

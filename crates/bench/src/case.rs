@@ -13,13 +13,11 @@ use crate::{
 /// One combination that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What is asked.
     pub operation: Operation,
     /// How much at once.
     pub pace: Pace,
     /// What survives a crash.
     pub durability: Durability,
-    /// busload's `--net-threads`.
     pub net_threads: u32,
 }
 
@@ -40,10 +38,6 @@ impl Case {
 
     /// The cases that `text` names: without a wiring one for each that was asked for, and in an
     /// open loop, where there is no pipeline, one for each rate.
-    ///
-    /// # Errors
-    ///
-    /// What names no case.
     pub fn parse(text: &str, arguments: &Kv) -> Result<Vec<Self>> {
         let wrong =
             || UsageError(format!("`{text}` is no case as get:64:none or, with --rate, get:none"));
@@ -74,10 +68,6 @@ impl Case {
     }
 
     /// Whether its numbers are within bounds.
-    ///
-    /// # Errors
-    ///
-    /// They are not.
     pub fn check(&self) -> Result<()> {
         match self.pace {
             Pace::Pipeline(pipeline) => check_pipeline(pipeline),
@@ -85,7 +75,6 @@ impl Case {
         }
     }
 
-    /// `64` or `10k/s`.
     pub fn pace_name(&self) -> String {
         match self.pace {
             Pace::Pipeline(pipeline) => pipeline.to_string(),

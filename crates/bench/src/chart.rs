@@ -23,7 +23,6 @@ const HEIGHT: u32 = 520;
 
 const FONT: &str = "sans-serif";
 
-/// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     title: String,
@@ -32,7 +31,6 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From zero on.
     pub fn linear(title: &str) -> Self {
         Self { title: title.to_owned(), base: None }
     }
@@ -56,9 +54,7 @@ impl Axis {
 /// A place on a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// To the right.
     pub x: f64,
-    /// Upwards.
     pub y: f64,
     /// What stands beside it.
     pub label: String,
@@ -67,22 +63,17 @@ pub struct Point {
 /// Whether points are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// By lines.
     Joined,
-    /// Not.
     Points,
 }
 
 /// Points of one kind.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// In the legend.
     pub title: String,
-    /// Red, green, blue.
     pub colour: (u8, u8, u8),
     /// How they are drawn.
     pub style: Style,
-    /// The points.
     pub points: Vec<Point>,
 }
 
@@ -102,14 +93,10 @@ pub enum Corner {
     LowerLeft,
 }
 
-/// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Above it.
     pub title: String,
-    /// The horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
     pub y: Axis,
     /// What is on it.
     pub lines: Vec<Line>,
@@ -131,10 +118,6 @@ impl Chart {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Writes charts below each other to a file of this name; without points there is none.
-///
-/// # Errors
-///
-/// It cannot be written.
 pub fn write(directory: &Path, name: &str, charts: &[Chart]) -> Result<()> {
     if charts.iter().all(Chart::is_empty) {
         return Ok(());
@@ -147,10 +130,6 @@ pub fn write(directory: &Path, name: &str, charts: &[Chart]) -> Result<()> {
 }
 
 /// Charts below each other, as the text of an SVG file.
-///
-/// # Errors
-///
-/// Nothing can be drawn on a chart without points.
 fn svg(charts: &[Chart]) -> Result<String> {
     let mut text = String::new();
     {

@@ -89,7 +89,6 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Throughput and latency of reads and writes beside other servers
@@ -116,7 +115,6 @@ pub enum Command {
     NullServer(NullServer),
 }
 
-/// Arguments of `kv`.
 #[derive(Debug, Args)]
 pub struct Kv {
     /// Servers to measure; the last one is the baseline of the ratios
@@ -162,7 +160,6 @@ pub struct Kv {
     pub setup: Setup,
 }
 
-/// Arguments of `growth`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Some connections write new keys at full pipelined speed; one more asks for one of the keys written so far, alone on its \
@@ -197,7 +194,6 @@ pub struct Growth {
     pub setup: Setup,
 }
 
-/// Arguments of `recovery`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Writes every key once, stops the server (SIGTERM), starts it again on the same directory, and times that until it \
@@ -229,7 +225,6 @@ pub struct Recovery {
     pub setup: Setup,
 }
 
-/// Arguments of `connections`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 System calls are counted by strace (where it is installed) over one second of a run of their own, as it slows the \
@@ -269,7 +264,6 @@ pub struct Connections {
     pub setup: Setup,
 }
 
-/// Arguments of `null-server`.
 #[derive(Debug, Args)]
 pub struct NullServer {
     /// Where to listen
@@ -337,10 +331,6 @@ pub struct Setup {
 
 impl Setup {
     /// The programs, found and checked by name.
-    ///
-    /// # Errors
-    ///
-    /// No busload binary where one is needed, or a wrong list of processors.
     pub fn programs(&self, kinds: &[Kind]) -> Result<Programs> {
         let busload = match &self.busload {
             Some(path) => path.clone(),
@@ -358,10 +348,6 @@ impl Setup {
     }
 
     /// Binds this thread, the load.
-    ///
-    /// # Errors
-    ///
-    /// A wrong list of processors, or none of them exists.
     pub fn bind_load(&self) -> Result<()> {
         cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
     }
@@ -374,19 +360,11 @@ impl Setup {
 
 impl Load {
     /// Keys and values, checked.
-    ///
-    /// # Errors
-    ///
-    /// A number out of bounds.
     pub fn space(&self) -> Result<KeySpace> {
         key_space(self.keys, self.value_bytes, self.seed)
     }
 
     /// Warm-up and measurement, checked.
-    ///
-    /// # Errors
-    ///
-    /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
         times(self.warm_up, self.seconds)
     }
@@ -394,10 +372,6 @@ impl Load {
 
 impl Kv {
     /// The cases to measure, checked.
-    ///
-    /// # Errors
-    ///
-    /// A case that cannot be understood, or a number out of bounds.
     pub fn cases(&self) -> Result<Vec<Case>> {
         check_clients(self.load.clients)?;
         check_rounds(self.rounds)?;
@@ -414,10 +388,6 @@ impl Kv {
 }
 
 /// Keys and values, checked.
-///
-/// # Errors
-///
-/// A number out of bounds.
 pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
     if keys == 0 || KEYS_MAX < keys {
         bail_usage!("the number of keys is 1 to {KEYS_MAX}");
@@ -429,10 +399,6 @@ pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
 }
 
 /// Seconds of a warm-up and of a measurement, checked.
-///
-/// # Errors
-///
-/// A time out of bounds.
 pub fn times(warm_up: f64, seconds: f64) -> Result<(Duration, Duration)> {
     if !(0.01..=3_600.0).contains(&seconds) || !(0.0..=3_600.0).contains(&warm_up) {
         bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
@@ -442,10 +408,6 @@ pub fn times(warm_up: f64, seconds: f64) -> Result<(Duration, Duration)> {
 }
 
 /// A number of rounds, checked.
-///
-/// # Errors
-///
-/// None.
 pub fn check_rounds(rounds: usize) -> Result<()> {
     if rounds == 0 {
         bail_usage!("--rounds is at least 1");
@@ -454,10 +416,6 @@ pub fn check_rounds(rounds: usize) -> Result<()> {
 }
 
 /// A number of connections, checked.
-///
-/// # Errors
-///
-/// None or too many.
 pub fn check_clients(clients: usize) -> Result<()> {
     if clients == 0 || CLIENTS_MAX < clients {
         bail_usage!("the number of connections is 1 to {CLIENTS_MAX}");
@@ -466,10 +424,6 @@ pub fn check_clients(clients: usize) -> Result<()> {
 }
 
 /// A length of a pipeline, checked.
-///
-/// # Errors
-///
-/// None or too many.
 pub fn check_pipeline(pipeline: usize) -> Result<()> {
     if pipeline == 0 || PIPELINE_MAX < pipeline {
         bail_usage!("a pipeline has 1 to {PIPELINE_MAX} requests");
@@ -478,10 +432,6 @@ pub fn check_pipeline(pipeline: usize) -> Result<()> {
 }
 
 /// Processors as `0-3`, or `any`, which is none in particular.
-///
-/// # Errors
-///
-/// It is no such list.
 pub fn cpus(text: &str) -> Result<Option<CpuList>> {
     match text {
         "any" => Ok(None),
@@ -490,10 +440,6 @@ pub fn cpus(text: &str) -> Result<Option<CpuList>> {
 }
 
 /// The busload binary that was named, or else found; looked for before anything takes time.
-///
-/// # Errors
-///
-/// There is none.
 pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
     match named {
         Some(path) if path.is_file() => Ok(path.to_owned()),
@@ -503,10 +449,6 @@ pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// The busload binary beside this program, or where cargo builds it.
-///
-/// # Errors
-///
-/// There is none.
 fn find_busload() -> Result<PathBuf> {
     let own = std::env::current_exe().context("the path of this program")?;
     let candidates = [own.with_file_name("busload"), PathBuf::from("target/release/busload")];

@@ -1,6 +1,5 @@
 //! Requests that were not answered as they should have been.
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Refused or failed, and said so.
@@ -12,7 +11,6 @@ pub enum Failure {
 /// Failures of one kind: how many, and the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// How many.
     pub count: u64,
     /// The first of them.
     pub example: Option<String>,
@@ -35,14 +33,11 @@ impl Failures {
 /// Failures of both kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failed {
-    /// Refusals.
     pub refused: Failures,
-    /// Wrong answers.
     pub wrong: Failures,
 }
 
 impl Failed {
-    /// One more.
     pub fn add(&mut self, failure: Failure) {
         match failure {
             Failure::Refused(text) => self.refused.add(text),
@@ -63,7 +58,6 @@ impl Failed {
         sum
     }
 
-    /// How many.
     pub fn count(&self) -> u64 {
         self.refused.count + self.wrong.count
     }

@@ -21,7 +21,6 @@ pub const PIPELINE_MAX: usize = 65_536;
 /// Most connections of one measurement.
 pub const CLIENTS_MAX: usize = 10_000;
 
-/// Longest value.
 pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Most distinct keys: the digits of a key hold no more.

@@ -44,21 +44,15 @@ pub enum Pace {
 /// One measurement of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    /// The server.
     pub address: SocketAddr,
     /// Its process, where known.
     pub pid: Option<Pid>,
-    /// Connections.
     pub clients: usize,
-    /// Pace.
     pub pace: Pace,
-    /// Requests.
     pub pool: &'a Pool,
     /// Where in the pool to start.
     pub start: u64,
-    /// Not counted.
     pub warm_up: Duration,
-    /// Counted.
     pub window: Duration,
     /// Told the count of requests answered so far, the warm-up included.
     pub progress: Option<&'a AtomicU64>,
@@ -67,14 +61,11 @@ pub struct Plan<'a> {
 /// The measurements of one measurement, or their medians over several.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Replies per second.
     pub requests_per_s: f64,
     /// Median latency in microseconds: of a pipeline's round trip, or of a request since it was
     /// due.
     pub p50_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
     /// Share of one processor the load side used.
     pub load_cpu: f64,
@@ -150,11 +141,6 @@ impl Sample {
     }
 }
 
-/// Measures once.
-///
-/// # Errors
-///
-/// The server cannot be reached, fails, or sends what is no reply.
 pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
     let mut group = Group::connect(plan.address, plan.clients)?;
     let mut sample = match plan.pace {
@@ -166,10 +152,6 @@ pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
 }
 
 /// Writes the keys from `first_key` on, in order, as fast as the server takes them.
-///
-/// # Errors
-///
-/// The server cannot be reached, fails, or refuses a write.
 pub fn fill(
     address: SocketAddr,
     clients: usize,
@@ -233,7 +215,6 @@ fn sample(latency_ns: &Histogram<u64>, requests: u64, start: Mark, end: Mark) ->
     }
 }
 
-/// Clocks, read together.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at_ns: u64,

@@ -24,7 +24,6 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// None at all.
     pub const ZERO: Self = Self { first_byte: 0, jitter: 0, bandwidth: 0 };
 
     /// As what the proxy does to its responses.
@@ -60,20 +59,12 @@ pub struct Remote {
 
 impl Remote {
     /// Serves the directories below `root`/bucket as prefixes.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses threads or ports.
     pub fn start(root: &Path, distance: Distance, seed: u64) -> Result<Self> {
         let bucket = Bucket::start(root).context("an S3 server")?;
         Self::in_front_of(Arc::new(bucket), distance, seed)
     }
 
     /// The same bucket at another distance.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses threads or ports.
     pub fn beside(&self, distance: Distance, seed: u64) -> Result<Self> {
         Self::in_front_of(Arc::clone(&self.bucket), distance, seed)
     }
@@ -99,7 +90,6 @@ impl Remote {
         url(self.proxy.address(), prefix)
     }
 
-    /// Moves the store.
     pub fn set(&self, distance: Distance) {
         self.proxy.set(distance.faults());
     }
@@ -118,14 +108,12 @@ impl Remote {
 /// Requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
     pub requests: u64,
     /// Bytes sent for them.
     pub bytes: u64,
 }
 
 impl Count {
-    /// One more.
     pub fn add(&mut self, bytes: u64) {
         self.requests += 1;
         self.bytes += bytes;

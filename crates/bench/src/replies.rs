@@ -5,7 +5,6 @@ use busload_resp::reply::ReplyCounter;
 /// Replies that a measurement should not have had.
 #[derive(Clone, Debug, Default)]
 pub struct Oddities {
-    /// Error replies.
     pub errors: u64,
     /// The first of them.
     pub example: Option<String>,

@@ -12,20 +12,16 @@ use anyhow::{Context, Result, bail};
 /// How a column stands in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Text.
     Left,
-    /// Numbers.
     Right,
 }
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its heading.
     pub title: &'static str,
     /// Characters; a longer case moves the rest of its row.
     pub width: usize,
-    /// Where cases stand.
     pub align: Align,
 }
 
@@ -64,7 +60,6 @@ pub fn heading(columns: &[Column]) -> String {
     format!("{}\n{}", row(columns, &titles), row(columns, &rules))
 }
 
-/// Prints a table.
 pub fn print(title: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) {
     println!("\n{title}\n{}", heading(columns));
     rows.for_each(|cases| println!("{}", row(columns, &cases)));
@@ -104,10 +99,6 @@ pub struct Csv {
 
 impl Csv {
     /// Opens the file, appends a comment line about the run, and the header if the file has none.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, or holds another experiment.
     pub fn open(path: &Path, about: &str, header: &[&str]) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).read(true).open(path);
         let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
@@ -124,11 +115,6 @@ impl Csv {
         Ok(Self { file })
     }
 
-    /// Appends one record.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
     pub fn append(&mut self, fields: &[String]) -> Result<()> {
         let fields: Vec<_> = fields.iter().map(|field| quoted(field)).collect();
         writeln!(self.file, "{}", fields.join(",")).context("cannot append to the CSV")

@@ -40,7 +40,6 @@ impl Operation {
 /// Which keys and values a load uses.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpace {
-    /// Distinct keys.
     pub keys: u64,
     /// Bytes of a value.
     pub value_bytes: usize,
@@ -48,7 +47,6 @@ pub struct KeySpace {
     pub seed: u64,
 }
 
-/// Requests built ahead.
 #[derive(Debug)]
 pub struct Pool {
     bytes: Vec<u8>,

@@ -5,9 +5,7 @@ use anyhow::Result;
 /// A row and its medians.
 #[derive(Clone, Debug)]
 pub struct Measured<C, S> {
-    /// What was measured.
     pub case: C,
-    /// The measurements.
     pub sample: S,
 }
 
@@ -26,10 +24,6 @@ impl<C, S> Default for Rows<C, S> {
 impl<C: Copy, S> Rows<C, S> {
     /// Measures cases in turns, see [`in_turns`], and adds their medians; the position of the first
     /// of them.
-    ///
-    /// # Errors
-    ///
-    /// A measurement fails.
     pub fn measure(
         &mut self,
         cases: &[C],
@@ -48,7 +42,6 @@ impl<C: Copy, S> Rows<C, S> {
         self.rows.iter().find(|row| chosen(&row.case))
     }
 
-    /// Adds a row.
     pub fn add(&mut self, case: C, sample: S) {
         self.rows.push(Measured { case, sample });
     }
@@ -62,10 +55,6 @@ impl<C: Copy, S> Rows<C, S> {
 /// Measures `count` rows in turns: forwards in one round, backwards in the next, so that a machine
 /// that gets slower or faster does so for all. Rounds count from 1; what it gives are the samples
 /// of each row.
-///
-/// # Errors
-///
-/// A measurement fails.
 fn in_turns<S>(
     count: usize,
     rounds: usize,

@@ -33,10 +33,6 @@ impl Schedule {
 }
 
 /// Parses `10000`, `10k` or `1M`.
-///
-/// # Errors
-///
-/// What is not a rate between 1 and the limit.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),

@@ -84,9 +84,7 @@ impl Durability {
 /// Where the programs are and how they run, the same for all cases.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The busload binary.
     pub busload: PathBuf,
-    /// The redis-server binary.
     pub redis: PathBuf,
     /// Further arguments for busload.
     pub busload_arguments: Vec<String>,
@@ -99,9 +97,7 @@ pub struct Programs {
 /// One server to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// Which program.
     pub kind: Kind,
-    /// Its log.
     pub durability: Durability,
     /// busload's `--net-threads`; the others have nothing like it.
     pub net_threads: u32,
@@ -111,7 +107,6 @@ pub struct Launch<'a> {
     pub null_reply: (Operation, usize),
 }
 
-/// A running server.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
@@ -123,10 +118,6 @@ pub struct Server {
 
 impl Programs {
     /// Starts a server and waits until it serves.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started, ends, or does not get ready; with the last lines of its output.
     pub fn start(&self, cleanup: &Cleanup, launch: &Launch<'_>) -> Result<Server> {
         let [address, http] = free_addresses()?;
         let mut command = self.command(launch, address, http)?;
@@ -196,7 +187,6 @@ fn null_command(launch: &Launch<'_>, address: SocketAddr) -> Result<Command> {
 }
 
 impl Server {
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -206,7 +196,6 @@ impl Server {
         self.http
     }
 
-    /// Its process.
     pub fn pid(&self) -> Pid {
         self.process.pid()
     }
@@ -222,10 +211,6 @@ impl Server {
     }
 
     /// Asks it to stop (SIGTERM) and waits; gives how long that took.
-    ///
-    /// # Errors
-    ///
-    /// It had to be killed, or failed while stopping.
     pub fn stop(self) -> Result<Duration> {
         let started_ns = now_ns();
         let status = self.process.stop(Signal::TERM, STOP)?;
@@ -257,10 +242,6 @@ impl Server {
 }
 
 /// Sends one command to a server and gives the first line of its reply.
-///
-/// # Errors
-///
-/// The connection fails or the reply takes more than two seconds.
 pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
     let timeout = Duration::from_secs(2);
     let mut socket = TcpStream::connect_timeout(&address, timeout)?;

@@ -6,10 +6,6 @@ use hdrhistogram::Histogram;
 use crate::limits::LATENCY_NS_MAX;
 
 /// A histogram of nanoseconds, exact to three digits.
-///
-/// # Errors
-///
-/// Never for these bounds.
 pub fn new_histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("bounds of a histogram")
 }

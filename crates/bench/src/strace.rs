@@ -56,10 +56,6 @@ pub fn is_available() -> bool {
 
 /// Counts the calls of process `pid` for a second while `load` runs on this thread; `requests`
 /// tells how many requests were answered so far. `None` where strace may not attach.
-///
-/// # Errors
-///
-/// The load fails, or strace cannot be started.
 pub fn count(
     cleanup: &Cleanup,
     pid: Pid,

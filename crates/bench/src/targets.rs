@@ -9,15 +9,10 @@ const COLUMNS: &[Column] =
 /// What a number is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
     Count,
-    /// Time.
     Seconds,
-    /// Memory.
     Mebibytes,
-    /// Memory by chunk.
     Bytes,
-    /// A quotient.
     Times,
 }
 
@@ -47,20 +42,14 @@ impl Unit {
 /// What a number is to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wanted {
-    /// More is better.
     AtLeast(f64),
-    /// Less is better.
     AtMost(f64),
 }
 
-/// One number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What it is.
     pub what: String,
-    /// Of both.
     pub unit: Unit,
-    /// As measured.
     pub value: Option<f64>,
     /// What it is to be.
     pub wanted: Wanted,
@@ -89,7 +78,6 @@ impl Target {
     }
 }
 
-/// Prints them.
 pub fn print(targets: &[Target]) {
     report::print("Numbers, from the medians above", COLUMNS, targets.iter().map(Target::cases));
 }

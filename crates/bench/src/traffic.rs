@@ -14,7 +14,6 @@ const EXTENT_BYTES: u64 = 256 * 4_092;
 pub struct Object<'a> {
     /// Its name, or a part of it that no other has.
     pub name: &'a str,
-    /// Its size.
     pub bytes: u64,
     /// Where its index begins.
     pub index_from: u64,
@@ -62,7 +61,6 @@ impl Traffic {
         traffic
     }
 
-    /// Bytes of everything.
     pub fn bytes(&self) -> u64 {
         self.of_files().bytes + self.others.bytes
     }
@@ -81,7 +79,6 @@ impl Traffic {
         self.of_files().requests + self.others.requests
     }
 
-    /// In one line.
     pub fn text(&self) -> String {
         let mebibytes = |count: Count| format!("{:.1} MiB", float(count.bytes) / 1_048_576.0);
         format!(

@@ -13,7 +13,6 @@ const DISTURBED: f64 = 0.1;
 /// Clocks of this program and of the machine, read together.
 #[derive(Clone, Copy, Debug)]
 pub struct Clocks {
-    /// The moment.
     pub at_ns: u64,
     /// Processor time of this program.
     pub own_ns: u64,
@@ -24,7 +23,6 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Reads them.
     pub fn now() -> Self {
         Self { at_ns: now_ns(), own_ns: own_cpu_ns(), busy_ns: busy_ns(), steal_ns: steal_ns() }
     }
@@ -33,9 +31,7 @@ impl Clocks {
 /// From one reading to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// Where it begins.
     pub start: &'a Clocks,
-    /// Where it ends.
     pub end: &'a Clocks,
 }
 

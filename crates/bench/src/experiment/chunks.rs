@@ -64,11 +64,6 @@ const STATISTICS: &str = "statistics.csv";
 /// The numbers of other sections.
 const MEASUREMENTS: &str = "measurements.csv";
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a server that cannot be started, or wrong answers.
 pub fn chunks(arguments: &Chunks) -> Result<()> {
     arguments.check()?;
     let busload = busload_at(arguments.served.binary.busload.as_deref())?;

@@ -56,11 +56,6 @@ const CSV_HEADER: &[&str] = &[
     "notes",
 ];
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, or a server that cannot be started or measured.
 pub fn connections(arguments: &Connections) -> Result<()> {
     require(&arguments.servers, "--servers")?;
     require(&arguments.counts, "--counts")?;

@@ -49,7 +49,6 @@ Examples
   busload-bench disk --dir /data                     1 GiB, 16 KiB, buffered and direct, 1 and 16 jobs
   busload-bench disk --size 4G --block 4k --jobs 1,4,32 --mode direct --json disk.json";
 
-/// Arguments of `disk`.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Disk {
@@ -157,11 +156,6 @@ impl Disk {
     }
 }
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, no room for the file, or a read that fails.
 pub fn disk(arguments: &Disk) -> Result<()> {
     let limit = arguments.check()?;
     let cleanup = Cleanup::install()?;

@@ -55,11 +55,6 @@ pub use self::arguments::Dolt;
 /// The records of the tables.
 const STATISTICS: &str = "statistics.csv";
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a server that cannot be started, or wrong answers.
 pub fn dolt(arguments: &Dolt) -> Result<()> {
     arguments.check()?;
     let busload = busload_at(arguments.served.binary.busload.as_deref())?;

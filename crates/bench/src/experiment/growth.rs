@@ -50,11 +50,6 @@ const CSV_HEADER: &[&str] = &[
     "lost_ms",
 ];
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, or a server that cannot be started or measured.
 pub fn growth(arguments: &Growth) -> Result<()> {
     require(&arguments.servers, "--servers")?;
     check_clients(arguments.clients)?;

@@ -63,11 +63,6 @@ const CSV_HEADER: &[&str] = &[
     "notes",
 ];
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, or a server that cannot be started or measured.
 pub fn kv(arguments: &Kv) -> Result<()> {
     let cases = arguments.cases()?;
     require(&cases, "a list of cases")?;

@@ -60,14 +60,8 @@ use crate::{
 
 pub use self::arguments::Postgres;
 
-/// The records.
 const STATISTICS: &str = "statistics.csv";
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a Postgres or a server that cannot be reached, or wrong answers.
 pub fn postgres(arguments: &Postgres) -> Result<()> {
     arguments.check()?;
     let busload = busload(arguments)?;

@@ -41,11 +41,6 @@ const CSV_HEADER: &[&str] = &[
     "records_per_s",
 ];
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a server that cannot be started, or that comes back with less than was written.
 pub fn recovery(arguments: &Recovery) -> Result<()> {
     require(&arguments.servers, "--servers")?;
     let keys = arguments.keys.unwrap_or(arguments.records);

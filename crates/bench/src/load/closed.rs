@@ -32,10 +32,6 @@ struct Flight {
 
 impl Group {
     /// Runs until no connection has anything more to send and everything is answered.
-    ///
-    /// # Errors
-    ///
-    /// A connection fails, the server falls silent, or sends what is no reply.
     pub fn run_closed(&mut self, driver: &mut impl Driver) -> Result<()> {
         let mut flights = vec![Flight::default(); self.connections.len()];
         let mut active = 0;

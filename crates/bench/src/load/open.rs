@@ -22,18 +22,15 @@ use crate::{
     stats::{new_histogram, record},
 };
 
-/// An open-loop measurement.
 #[derive(Debug)]
 pub struct OpenLoop<'a> {
     /// Where the requests come from.
     pub pool: &'a Pool,
-    /// The first one.
     pub cursor: Cursor,
     /// Requests per second over all connections.
     pub rate: u64,
     /// Sent but not counted, at the start.
     pub warm_up: Duration,
-    /// Counted.
     pub window: Duration,
 }
 
@@ -74,10 +71,6 @@ struct Run {
 impl Group {
     /// Sends at a fixed rate for warm-up and window, then waits for the last replies. `at` is
     /// called when the window begins and when it ends.
-    ///
-    /// # Errors
-    ///
-    /// A connection fails or the server sends what is no reply.
     pub fn run_open(&mut self, mut plan: OpenLoop<'_>, mut at: impl FnMut()) -> Result<OpenResult> {
         let mut run = Run::new(self.connections.len(), &plan)?;
         let mut schedule = Schedule::new(run.start_ns, plan.rate);

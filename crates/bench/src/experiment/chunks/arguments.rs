@@ -65,7 +65,6 @@ Examples
   busload-bench chunks --section memory --memory-bytes 512M --dir /data
   busload-bench chunks --chunk-bytes 1k,4k,16k --chunks 20000 --section cold --rounds 1";
 
-/// Arguments of `chunks`.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Chunks {
@@ -144,10 +143,6 @@ pub struct Chunks {
 
 impl Chunks {
     /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    ///
-    /// A number out of bounds, or an empty list.
     pub fn check(&self) -> Result<()> {
         if self.section.is_empty() || self.callers.is_empty() || self.chunk_bytes.is_empty() {
             bail_usage!("--section, --callers and --chunk-bytes need at least one value");
@@ -196,11 +191,6 @@ impl Chunks {
         Ok(())
     }
 
-    /// Warm-up and measurement.
-    ///
-    /// # Errors
-    ///
-    /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
         times(self.warm_up, self.seconds)
     }

@@ -43,7 +43,6 @@ pub enum State {
     Cold,
     /// Whole files are on their way.
     Filling,
-    /// On local disk.
     Disk,
     /// In its memory, decoded.
     Memory,
@@ -106,24 +105,18 @@ impl Way {
 pub enum Work {
     /// Each names the next.
     Chain,
-    /// Any.
     Random,
 }
 
-/// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Which table.
     pub section: Section,
     /// Where the chunks are.
     pub state: State,
     /// How they are asked for.
     pub way: Way,
-    /// What is sent.
     pub form: Form,
-    /// Which.
     pub work: Work,
-    /// By how many.
     pub callers: usize,
     /// Chunks of one request, or under way on one connection.
     pub batch: usize,

@@ -23,9 +23,7 @@ use crate::failures::Failure;
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
-    /// Contents.
     Decoded,
-    /// Snappy blocks.
     Stored,
 }
 
@@ -51,16 +49,11 @@ pub enum Caller {
     GetChunks(GetChunks),
     /// One chunk a command.
     Resp(Resp),
-    /// An empty call.
     Check(Check),
 }
 
 impl Caller {
     /// One request and its answer.
-    ///
-    /// # Errors
-    ///
-    /// There is none, or it is wrong.
     pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<Bytes, Failure> {
         match self {
             Self::Direct(direct) => direct.ask(store, numbers[0]).await,

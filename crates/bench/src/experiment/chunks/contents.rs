@@ -20,9 +20,7 @@ const RANDOM_BYTES: usize = 28;
 /// How well contents compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filler {
-    /// About 2:1.
     Half,
-    /// Not at all.
     Random,
 }
 
@@ -31,9 +29,7 @@ pub enum Filler {
 pub struct Recipe {
     /// Sizes of chunks, taken in turns.
     pub chunk_bytes: Vec<usize>,
-    /// The filler.
     pub filler: Filler,
-    /// Decides the filler.
     pub seed: u64,
 }
 

@@ -24,10 +24,6 @@ pub struct Counters {
 
 impl Counters {
     /// Nothing seen so far.
-    ///
-    /// # Errors
-    ///
-    /// Never: the histogram's bounds are right.
     pub fn new() -> Result<Self> {
         Ok(Self { latency_ns: new_histogram()?, chunks: 0, last_ns: 0, failed: Failed::default() })
     }

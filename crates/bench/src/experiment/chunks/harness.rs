@@ -49,21 +49,15 @@ pub struct Harness<'a> {
     pub cleanup: Cleanup,
     /// How busload is started.
     pub starter: Starter,
-    /// The object store.
     pub remote: Remote,
     /// The store that most sections read.
     pub store: Store,
-    /// This thread's.
     pub runtime: Runtime,
     warm: Option<Server>,
 }
 
 impl<'a> Harness<'a> {
     /// With a store that was made in the object store's directory.
-    ///
-    /// # Errors
-    ///
-    /// The system gives no runtime.
     pub fn new(
         arguments: &'a Chunks,
         cleanup: Cleanup,
@@ -76,10 +70,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Measures a row once.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be reached, or stops answering.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
         match (case.state, case.way) {
@@ -99,10 +89,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Ends the warm server.
-    ///
-    /// # Errors
-    ///
-    /// It does not end in order.
     pub fn stop(&mut self) -> Result<()> {
         self.warm.take().map_or(Ok(()), |server| server.stop().map(drop))
     }
@@ -237,10 +223,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Waits until all files of a table are on local disk.
-    ///
-    /// # Errors
-    ///
-    /// It does not happen in time.
     pub fn fill(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
         wait_open(server, table, store)?;
         let numbers: Vec<u32> = (0..store.count()).collect();
@@ -252,10 +234,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Waits until one file of the main store, which has been touched, is on local disk.
-    ///
-    /// # Errors
-    ///
-    /// It does not happen in time.
     pub fn wait_file(&self, server: &Server, table: &str, file: u32) -> Result<()> {
         let numbers: Vec<u32> = self.store.of_file(file).collect();
         self.runtime.block_on(wait_local(server.http(), table, &self.store.addresses(&numbers)))
@@ -276,11 +254,6 @@ impl<'a> Harness<'a> {
         Ok(())
     }
 
-    /// Every chunk once.
-    ///
-    /// # Errors
-    ///
-    /// One of them cannot be had or is wrong.
     pub fn read_all(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
         let numbers: Vec<u32> = (0..store.count()).collect();
         self.runtime.block_on(async {
@@ -367,10 +340,6 @@ impl<'a> Harness<'a> {
 }
 
 /// Waits until a table's store is open: until its last chunk is known to exist.
-///
-/// # Errors
-///
-/// It does not happen in time.
 pub fn wait_open(server: &Server, table: &str, store: &Store) -> Result<()> {
     let last = store.entries.last().context("a store with chunks")?;
     server.wait_for(&format!("EXISTS {table}:{}", last.address), ":1")

@@ -33,7 +33,6 @@ pub enum Picks {
     /// From the first on the contents name the next, so many of them at most; from the beginning
     /// again if time is left.
     Chain {
-        /// The first.
         first: u32,
         /// Chunks to follow before the end.
         most: usize,
@@ -45,32 +44,21 @@ pub enum Picks {
 /// What comes at the end of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainEnd {
-    /// Nothing.
     Stop,
-    /// The beginning.
     Repeat,
 }
 
-/// A load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which chunks.
     pub picks: Picks,
     /// Chunks of a request.
     pub batch: usize,
-    /// Not counted.
     pub warm_up: Duration,
-    /// Counted, at most.
     pub seconds: Duration,
-    /// Who answers.
     pub answering: Answering,
 }
 
 /// Lets all callers ask until the time is over or there is nothing more to ask for.
-///
-/// # Errors
-///
-/// A request stays unanswered.
 pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sample> {
     let from_ns = now_ns() + duration_ns(plan.warm_up);
     let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.seconds) };
@@ -102,7 +90,6 @@ struct Shared<'a> {
     store: &'a Store,
     window: Window,
     counters: RefCell<Counters>,
-    /// In a list.
     position: Cell<usize>,
     batch: usize,
 }
@@ -179,10 +166,6 @@ impl Shared<'_> {
 }
 
 /// The same for one caller that blocks this thread.
-///
-/// # Errors
-///
-/// It fails.
 pub fn run_blocking(
     store: &Store,
     plan: &Plan,

@@ -14,11 +14,8 @@ use crate::{
 /// A number of a section without a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// Of which.
     pub section: Section,
-    /// What it is.
     pub name: String,
-    /// Of it.
     pub unit: Unit,
     /// One for each round.
     pub values: Vec<f64>,
@@ -44,19 +41,11 @@ pub struct Measurements {
 
 impl Measurements {
     /// Opens the file and says in it what is measured where.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, or holds something else.
     pub fn open(path: &Path, about: &str) -> Result<Self> {
         Ok(Self { csv: Csv::open(path, about, CSV_HEADER)?, measurements: Vec::new() })
     }
 
     /// Adds one round's value.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
     pub fn add(&mut self, section: Section, name: &str, unit: Unit, value: f64) -> Result<()> {
         let known = self
             .measurements

@@ -17,15 +17,10 @@ use crate::{
 /// Resident size over time.
 #[derive(Clone, Debug, Default)]
 pub struct Growth {
-    /// Seconds, and bytes.
     pub points: Vec<(f64, u64)>,
 }
 
 /// Draws what was measured; what was not is left out.
-///
-/// # Errors
-///
-/// A file cannot be written.
 pub fn draw_all(directory: &Path, results: &Results, growth: &Growth) -> Result<()> {
     write(directory, "chunks-reads.svg", &by_callers(results))?;
     write(directory, "chunks-memory.svg", &[by_time(growth)])

@@ -19,7 +19,6 @@ use crate::{
 pub enum Answering {
     /// This program itself: the object store.
     Nobody,
-    /// A server.
     Process(Pid),
     /// A thread of this process, by its id.
     Thread(Pid),
@@ -48,7 +47,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Reads them.
     pub fn now(answering: Answering) -> Self {
         Self {
             clocks: Clocks::now(),
@@ -64,14 +62,12 @@ impl Mark {
 pub struct Cpu {
     /// By the thread of the load.
     pub load: f64,
-    /// By who answers.
     pub server: Option<f64>,
     /// By programs that have nothing to do with it, and by the machine's host.
     pub others: f64,
 }
 
 impl Cpu {
-    /// What was used.
     pub fn between(start: &Mark, end: &Mark) -> Self {
         let span = Span { start: &start.clocks, end: &end.clocks };
         let server = span.share_of(start.server_ns, end.server_ns);
@@ -85,19 +81,14 @@ impl Cpu {
 pub struct Sample {
     /// Length of the measurement in seconds.
     pub seconds: f64,
-    /// Chunks per second.
     pub per_s: f64,
     /// Times of requests in microseconds: mean,
     pub mean_us: f64,
-    /// median,
     pub p50_us: f64,
-    /// and 99th percentile.
     pub p99_us: f64,
-    /// Processors.
     pub cpu: Cpu,
     /// Requests to the object store, where it was read.
     pub store_requests: Option<f64>,
-    /// Bytes from it.
     pub store_bytes: Option<f64>,
     /// All of the store was on local disk before the measurement ended.
     pub filled_early: bool,

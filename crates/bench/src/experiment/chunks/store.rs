@@ -29,9 +29,7 @@ const APART_BYTES: u64 = 1_280 * 1_024;
 /// What a store is to hold.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// Table files.
     pub files: usize,
-    /// Chunks of each.
     pub chunks_per_file: usize,
     /// Sizes of chunks, taken in turns.
     pub chunk_bytes: Vec<usize>,
@@ -46,22 +44,17 @@ pub struct Design {
 /// One chunk of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its address.
     pub address: ChunkAddress,
-    /// Which file.
     pub file: u32,
-    /// Where in it.
     pub location: ChunkLocation,
     /// Bytes of its contents.
     pub contents_bytes: u32,
 }
 
-/// A table file.
 #[derive(Clone, Debug)]
 pub struct TableFile {
     /// The object's name within the store.
     pub name: String,
-    /// Its size.
     pub bytes: u64,
     /// Where its index begins.
     pub index_from: u64,
@@ -78,17 +71,11 @@ pub struct Store {
     pub chain: Vec<u32>,
     /// Chunks that are in different extents each, in random order.
     pub apart: Vec<u32>,
-    /// The table files.
     pub files: Vec<TableFile>,
     by_address: HashMap<ChunkAddress, u32>,
 }
 
 impl Store {
-    /// Writes it.
-    ///
-    /// # Errors
-    ///
-    /// There is no room for it.
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -191,7 +178,6 @@ impl Store {
         Traffic::of(seen, &objects.collect::<Vec<_>>())
     }
 
-    /// Its numbers.
     pub fn count(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("checked when it was made")
     }

@@ -13,7 +13,6 @@ use crate::{
     targets::{self, Target, Unit, Wanted},
 };
 
-/// Prints them.
 pub fn print(results: &Results, measurements: &Measurements) {
     targets::print(&numbers(results, &|section, name| measurements.median(section, name)));
 }

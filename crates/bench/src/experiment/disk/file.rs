@@ -30,16 +30,11 @@ const PROBE_BYTES: u64 = 4_096;
 #[derive(Debug)]
 pub struct TestFile {
     path: PathBuf,
-    /// Its size.
     pub bytes: u64,
 }
 
 impl TestFile {
     /// Writes it and syncs it.
-    ///
-    /// # Errors
-    ///
-    /// There is no room for it.
     pub fn make(path: &Path, bytes: u64, seed: u64) -> Result<Self> {
         let named = || format!("cannot write {}", path.display());
         let mut file = File::create(path).with_context(named)?;
@@ -59,10 +54,6 @@ impl TestFile {
     }
 
     /// Opens it for reading; `None` where the file system knows no `O_DIRECT`.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be opened for another reason.
     pub fn open(&self, mode: Mode) -> Result<Option<File>> {
         let flags = match mode {
             Mode::Buffered => OFlags::empty(),
@@ -91,10 +82,6 @@ impl TestFile {
     /// Drops the file's pages from the page cache and gives the share of it that is still there: of
     /// a file system that lives in memory, or whose pages are locked, all of it. `None` where the
     /// kernel does not tell.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read.
     pub fn drop_cached(&self) -> Result<Option<f64>> {
         let file = self.open(Mode::Buffered)?.context("a file just made")?;
         let length = NonZeroU64::new(self.bytes);

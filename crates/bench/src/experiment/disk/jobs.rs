@@ -23,12 +23,10 @@ use crate::{
 /// What `O_DIRECT` may want of a buffer's address.
 const ALIGNMENT: usize = 4_096;
 
-/// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// How the file is opened.
     pub mode: Mode,
-    /// Threads.
     pub jobs: usize,
     /// Bytes of a read.
     pub block_bytes: u64,
@@ -38,12 +36,10 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// Its measurements.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// How the file was opened.
     pub mode: Mode,
-    /// Threads.
     pub jobs: usize,
     /// Bytes of a read.
     pub block_bytes: u64,
@@ -56,27 +52,20 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Blocks read.
     pub fn reads(&self) -> u64 {
         self.latency_ns.len()
     }
 
-    /// Reads per second.
     pub fn iops(&self) -> f64 {
         float(self.reads()) / self.seconds.max(1e-9)
     }
 
-    /// Throughput.
     pub fn mib_per_s(&self) -> f64 {
         self.iops() * float(self.block_bytes) / 1_048_576.0
     }
 }
 
 /// Reads the file at random; `None` where it cannot be opened in this mode.
-///
-/// # Errors
-///
-/// A read fails, or the system refuses threads.
 pub fn measure(file: &TestFile, plan: &Plan) -> Result<Option<Measured>> {
     let Some(open) = file.open(plan.mode)? else { return Ok(None) };
     let cached_before = match plan.mode {

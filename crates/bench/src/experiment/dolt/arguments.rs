@@ -61,7 +61,6 @@ Examples
   busload-bench dolt --section clone,clones --leaves 40000 --bandwidth 0 --dir /data
   busload-bench dolt --section point --order random --classic 1";
 
-/// Arguments of `dolt`.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Dolt {
@@ -129,10 +128,6 @@ pub struct Dolt {
 
 impl Dolt {
     /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    ///
-    /// A number out of bounds, or an empty list.
     pub fn check(&self) -> Result<()> {
         if self.section.is_empty() || self.layout.is_empty() {
             bail_usage!("--section and --layout need at least one value");
@@ -179,7 +174,6 @@ impl Dolt {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// The store.
     pub fn design(&self) -> Design {
         Design {
             pushes: self.pushes,

@@ -60,7 +60,6 @@ impl Way {
         }
     }
 
-    /// Whether busload answers.
     pub fn is_busload(self) -> bool {
         matches!(self, Self::Cold | Self::Warm | Self::Near)
     }
@@ -85,16 +84,12 @@ impl Layout {
     }
 }
 
-/// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Which table.
     pub section: Section,
-    /// From where.
     pub way: Way,
     /// Busload's layout, where it matters.
     pub layout: Option<Layout>,
-    /// By which streams.
     pub streams: Streams,
     /// By how many clients.
     pub clients: usize,

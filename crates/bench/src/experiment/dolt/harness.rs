@@ -40,7 +40,6 @@ pub struct Harness<'a> {
     pub starter: Starter,
     /// The object store, and the same at 0 ms.
     pub remotes: Remotes,
-    /// The store.
     pub store: Store,
     runtime: Runtime,
     warm: Option<Server>,
@@ -52,16 +51,11 @@ pub struct Harness<'a> {
 pub struct Remotes {
     /// As far away as was asked for.
     pub far: Remote,
-    /// At 0 ms.
     pub near: Remote,
 }
 
 impl<'a> Harness<'a> {
     /// With a store that was made in the object store's directory.
-    ///
-    /// # Errors
-    ///
-    /// The system gives no runtime.
     pub fn new(
         arguments: &'a Dolt,
         cleanup: Cleanup,
@@ -74,10 +68,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Measures a row once.
-    ///
-    /// # Errors
-    ///
-    /// A server cannot be started or does not get ready. What a client is refused is in the sample.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = self.arguments.seed.wrapping_add(u64::try_from(round).unwrap_or(0) << 32);
         match case.way {
@@ -88,10 +78,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Ends the servers that stand.
-    ///
-    /// # Errors
-    ///
-    /// One does not end in order.
     pub fn stop(&mut self) -> Result<()> {
         [self.warm.take(), self.near.take()]
             .into_iter()

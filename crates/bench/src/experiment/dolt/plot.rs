@@ -28,10 +28,6 @@ const WAYS: [(Way, (u8, u8, u8)); 6] = [
 ];
 
 /// Draws the times of all rows; without rows there is no picture.
-///
-/// # Errors
-///
-/// The file cannot be written.
 pub fn draw_all(directory: &Path, results: &Results) -> Result<()> {
     write(directory, "dolt.svg", &[times(results)])
 }

@@ -36,7 +36,6 @@ impl Mark {
 /// What replays were like between two marks.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched {
-    /// When they began.
     pub start: Mark,
     /// When they had ended.
     pub end: Mark,
@@ -47,17 +46,14 @@ pub struct Watched {
 pub struct Sample {
     /// Replays that the times come from.
     pub replays: f64,
-    /// Time of one.
     pub seconds: f64,
     /// Times of its parts in milliseconds: median
     pub p50_ms: f64,
-    /// and 99th percentile.
     pub p99_ms: f64,
     /// Bytes of contents per replay: of chunks that were right, or of whole files.
     pub contents_bytes: f64,
     /// Calls by method per replay; a stream is one.
     pub calls: BTreeMap<&'static str, f64>,
-    /// GETs per replay,
     pub gets: f64,
     /// of them those of dictionaries.
     pub dictionary_gets: f64,
@@ -162,7 +158,6 @@ impl Sample {
         }
     }
 
-    /// Calls by method.
     pub fn calls_text(&self) -> String {
         let calls = self.calls.iter().map(|(method, count)| format!("{count:.0} {method}"));
         calls.collect::<Vec<_>>().join(" + ")

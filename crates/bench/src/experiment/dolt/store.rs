@@ -64,26 +64,20 @@ impl Default for Design {
 pub struct Entry {
     /// Which file, as a position.
     pub file: usize,
-    /// Where in it.
     pub location: ChunkLocation,
     /// Bytes of its contents.
     pub contents_bytes: usize,
 }
 
-/// A table file.
 #[derive(Clone, Debug)]
 pub struct TableFile {
     /// The object's name within the store: the id, for archives with `.darc`.
     pub name: String,
-    /// 32 characters.
     pub id: String,
-    /// Classic or archive.
     pub kind: FileKind,
-    /// Its size.
     pub bytes: u64,
     /// CRC-32C of all its bytes.
     pub crc: u32,
-    /// Chunks of it.
     pub chunk_count: u32,
     /// Where its index begins.
     pub index_from: u64,
@@ -104,11 +98,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Writes it.
-    ///
-    /// # Errors
-    ///
-    /// There is no room for it.
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;

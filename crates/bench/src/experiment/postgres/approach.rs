@@ -9,12 +9,10 @@ use super::{ceiling, rows::Distribution, tasks::Operation};
 pub enum Approach {
     /// Statements with very many keys.
     Ceiling {
-        /// To Postgres.
         connections: usize,
     },
     /// A statement for each request.
     Plain {
-        /// To Postgres.
         connections: usize,
     },
     /// Batches of a fixed size, or of what came in a fixed time.
@@ -22,9 +20,7 @@ pub enum Approach {
         /// With this many a batch leaves.
         keys: usize,
     },
-    /// busload's library.
     Library,
-    /// The busload server.
     Resp {
         /// From the load to busload.
         connections: usize,
@@ -91,7 +87,6 @@ impl FromStr for Approach {
 /// What `--case` names: one way, or all ways of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// This one.
     One(Approach),
     /// All with this name before the number.
     Kind(String),
@@ -164,15 +159,12 @@ pub enum Pace {
 /// One row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Which table.
     pub section: Section,
     /// How requests are answered.
     pub approach: Approach,
     /// Readers or writers; in an open loop only what RESP connections are shared by.
     pub clients: usize,
-    /// How they ask.
     pub pace: Pace,
-    /// What they do.
     pub operation: Operation,
     /// Which rows they ask for.
     pub keys: Distribution,

@@ -73,7 +73,6 @@ Examples
   busload-bench postgres --rows 1M --section readers,ceiling --case plain:20,in-process,ceiling:2
   busload-bench postgres --url postgres://bench@db/bench --section low-load";
 
-/// Arguments of `postgres`.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Postgres {
@@ -191,10 +190,6 @@ pub struct Source {
 
 impl Postgres {
     /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    ///
-    /// A number out of bounds, or an empty list.
     pub fn check(&self) -> Result<()> {
         check_clients(self.readers)?;
         for readers in self.low_load.iter().chain(&self.resp_connections) {
@@ -219,11 +214,6 @@ impl Postgres {
         self.source.check()
     }
 
-    /// Warm-up and measurement.
-    ///
-    /// # Errors
-    ///
-    /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
         times(self.warm_up, self.seconds)
     }

@@ -21,10 +21,6 @@ pub const KEYS: usize = 1_024;
 
 /// Repeats such statements on `connections` connections. A statement counts as the rows it gave;
 /// its time is that of the statement.
-///
-/// # Errors
-///
-/// Postgres cannot be reached, or a statement stays unanswered.
 pub fn run(
     tasks: &Tasks,
     config: &Config,

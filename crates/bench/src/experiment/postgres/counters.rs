@@ -46,10 +46,6 @@ pub struct Counters {
 
 impl Counters {
     /// Nothing seen so far.
-    ///
-    /// # Errors
-    ///
-    /// Never: the histogram's bounds are right.
     pub fn new() -> Result<Self> {
         Ok(Self {
             latency_ns: new_histogram()?,
@@ -106,10 +102,6 @@ impl Counters {
     }
 
     /// Adds what another part of the load saw.
-    ///
-    /// # Errors
-    ///
-    /// Never: all histograms have the same bounds.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.latency_ns.add(&other.latency_ns)?;
         self.late_ns.add(&other.late_ns)?;
@@ -139,10 +131,6 @@ pub struct Shards {
 
 impl Shards {
     /// One shard for each of `threads` threads and one for all others.
-    ///
-    /// # Errors
-    ///
-    /// As [`Counters::new`].
     pub fn new(threads: usize) -> Result<Self> {
         let counters: Result<Vec<_>> =
             (0..=threads).map(|_| Ok(Mutex::new(Counters::new()?))).collect();
@@ -155,7 +143,6 @@ impl Shards {
         SHARD.set(index);
     }
 
-    /// This thread's counters.
     #[inline]
     pub fn own(&self) -> MutexGuard<'_, Counters> {
         self.counters[SHARD.get() % self.counters.len()]
@@ -164,10 +151,6 @@ impl Shards {
     }
 
     /// All of them together.
-    ///
-    /// # Errors
-    ///
-    /// As [`Counters::merge`].
     pub fn total(&self) -> Result<Counters> {
         let mut total = Counters::new()?;
         for counters in &self.counters {

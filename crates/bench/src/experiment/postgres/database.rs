@@ -24,7 +24,6 @@ pub struct Database {
     pub url: String,
     /// The same for the driver.
     pub config: Config,
-    /// The table.
     pub relation: String,
     cluster: Option<Cluster>,
     is_kept: bool,
@@ -60,10 +59,6 @@ impl Admin {
 
 impl Database {
     /// Connects to the given one, or makes a cluster or starts a kept one.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be reached or started.
     pub fn open(arguments: &Postgres) -> Result<Self> {
         let source = &arguments.source;
         let cluster = match &source.url {
@@ -148,28 +143,16 @@ impl Database {
     }
 
     /// Runs statements whose rows nobody needs.
-    ///
-    /// # Errors
-    ///
-    /// What the server says.
     pub fn execute(&mut self, sql: &str) -> Result<()> {
         self.with_admin(async |client| client.batch_execute(sql).await.map_err(said))
     }
 
     /// The rows of a statement.
-    ///
-    /// # Errors
-    ///
-    /// What the server says.
     pub fn query(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.with_admin(async |client| client.query(sql, parameters).await.map_err(said))
     }
 
     /// The only row of a statement.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::query`], or there are more rows, or none.
     pub fn query_one(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row> {
         let mut rows = self.query(sql, parameters)?;
         match (rows.pop(), rows.is_empty()) {
@@ -179,10 +162,6 @@ impl Database {
     }
 
     /// Runs something with the connection for what is not measured.
-    ///
-    /// # Errors
-    ///
-    /// What it fails with.
     pub fn with_admin<T>(
         &mut self,
         action: impl AsyncFnOnce(&mut Client) -> Result<T>,
@@ -191,16 +170,11 @@ impl Database {
         admin.runtime.block_on(action(&mut admin.client))
     }
 
-    /// What counts statements.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Waits until sessions that were closed have reported what they did.
-    ///
-    /// # Errors
-    ///
-    /// The server does not answer.
     pub fn wait_for_counters(&mut self) -> Result<()> {
         if self.counts == Counts::Statements {
             return Ok(());
@@ -215,10 +189,6 @@ impl Database {
     }
 
     /// Statements that name the table, since the server started to count.
-    ///
-    /// # Errors
-    ///
-    /// The server does not answer.
     pub fn statements(&mut self) -> Result<u64> {
         let sql = match self.counts {
             Counts::Statements => self.count_statements(),
@@ -241,19 +211,11 @@ impl Database {
     }
 
     /// A setting as the server shows it.
-    ///
-    /// # Errors
-    ///
-    /// The server does not answer or does not know it.
     pub fn setting(&mut self, name: &str) -> Result<String> {
         Ok(self.query_one("SELECT current_setting($1)", &[&name])?.get(0))
     }
 
     /// Restarts an own cluster with another `shared_buffers`, or with its usual one.
-    ///
-    /// # Errors
-    ///
-    /// It is not ours, or does not start.
     pub fn restart_with_buffers(&mut self, size: Option<&str>) -> Result<()> {
         match size {
             Some(size) => {

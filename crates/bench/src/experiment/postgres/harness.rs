@@ -33,7 +33,6 @@ const VERSIONS_OF_A_ROW: u64 = 1_000_000;
 pub struct Harness<'a> {
     /// What was asked for.
     pub arguments: &'a Postgres,
-    /// The Postgres.
     pub database: Database,
     cleanup: Cleanup,
     starter: Starter,
@@ -60,10 +59,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Measures a row once.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be reached, or stops answering.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         self.measured += 1;
         let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
@@ -86,10 +81,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Ends the busload server, as before a restart of Postgres.
-    ///
-    /// # Errors
-    ///
-    /// It does not end in order.
     pub fn stop_server(&mut self) -> Result<()> {
         self.server.take().map_or(Ok(()), |server| server.stop().map(drop))
     }

@@ -30,10 +30,6 @@ const PROGRESS_LOG: Duration = Duration::from_secs(5);
 
 /// Sees to it that the table has exactly these rows, and that they are in memory as far as there is
 /// room.
-///
-/// # Errors
-///
-/// The table is another one and `reload` was not asked for, or the server refuses.
 pub fn prepare(database: &mut Database, rows: u64, reload: bool) -> Result<()> {
     match state(database, rows)? {
         _ if reload => load(database, rows)?,
@@ -52,7 +48,6 @@ pub fn prepare(database: &mut Database, rows: u64, reload: bool) -> Result<()> {
     settle(database)
 }
 
-/// What is there.
 enum State {
     Missing,
     Right,
@@ -152,10 +147,6 @@ async fn send_rows(sink: CopyInSink<Bytes>, rows: u64) -> Result<u64> {
 }
 
 /// Brings table and index into memory as far as there is room, so that no row measures warming.
-///
-/// # Errors
-///
-/// The server refuses.
 pub fn settle(database: &mut Database) -> Result<()> {
     let relation = database.relation.clone();
     let prewarm = "CREATE EXTENSION IF NOT EXISTS pg_prewarm; SELECT pg_prewarm(c.oid) FROM pg_class c \
@@ -174,20 +165,12 @@ pub fn settle(database: &mut Database) -> Result<()> {
 }
 
 /// After upserts: the next run finds the table as small and as visible as it can be.
-///
-/// # Errors
-///
-/// The server refuses.
 pub fn tidy(database: &mut Database) -> Result<()> {
     let relation = database.relation.clone();
     database.execute(&format!("VACUUM (ANALYZE) {relation}"))
 }
 
 /// Bytes of the table and of its indexes.
-///
-/// # Errors
-///
-/// The server does not answer.
 pub fn table_bytes(database: &mut Database) -> Result<u64> {
     let relation = database.relation.clone();
     let bytes: i64 =

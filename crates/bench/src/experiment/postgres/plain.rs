@@ -21,10 +21,6 @@ use crate::failures::Failure;
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off";
 
 /// Opens one connection. Its task ends when the client is dropped.
-///
-/// # Errors
-///
-/// Nobody listens, or the server refuses.
 pub async fn connect(config: &Config) -> Result<Client> {
     let (client, connection) = config.connect(NoTls).await.context("cannot connect to Postgres")?;
     tokio::spawn(async move {
@@ -68,11 +64,6 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Opens `connections` connections.
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`], or the table is not there.
     pub async fn open(config: &Config, relation: &str, connections: usize) -> Result<Self> {
         let mut sessions = Vec::with_capacity(connections);
         for _ in 0..connections {
@@ -140,10 +131,6 @@ impl Drop for Lease<'_> {
 }
 
 /// Whether this is what row `row` may hold.
-///
-/// # Errors
-///
-/// It is not; a wrong answer, not a refusal.
 pub fn check(row: u64, payload: Option<&[u8]>) -> Result<(), Failure> {
     match payload {
         Some(payload) if belongs_to(payload, row) => Ok(()),

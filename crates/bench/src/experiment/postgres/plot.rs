@@ -17,10 +17,6 @@ use crate::{
 };
 
 /// Draws what was measured; what was not is left out.
-///
-/// # Errors
-///
-/// A file cannot be written.
 pub fn draw_all(directory: &Path, results: &Results) -> Result<()> {
     for keys in [Distribution::Uniform, Distribution::Runs] {
         let name = match keys {

@@ -11,7 +11,6 @@ use crate::{rounds, stats::ratio};
 /// A row and its medians.
 pub type Measured = rounds::Measured<Case, Sample>;
 
-/// All rows.
 pub type Results = rounds::Rows<Case, Sample>;
 
 /// Beside what a row stands.

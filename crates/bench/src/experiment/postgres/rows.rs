@@ -44,12 +44,10 @@ impl Key {
         Self(digits)
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 
-    /// As text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.0).expect("digits are ASCII")
     }
@@ -76,12 +74,10 @@ impl Payload {
         Self::new(&prefix, number)
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8; PAYLOAD_BYTES] {
         &self.0
     }
 
-    /// As text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.0).expect("letters and digits are ASCII")
     }
@@ -170,7 +166,6 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The next row.
     #[inline]
     pub fn next(&mut self) -> u64 {
         match &self.shared {

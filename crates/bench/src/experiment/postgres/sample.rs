@@ -31,7 +31,6 @@ pub struct Watched {
     pub busload: Option<Pid>,
 }
 
-/// Clocks, read together.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     clocks: Clocks,
@@ -52,7 +51,6 @@ impl Mark {
 /// Processors used over a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
-    /// By this program.
     pub load: f64,
     /// By Postgres, where it runs here.
     pub postgres: Option<f64>,
@@ -82,11 +80,6 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses a thread.
     pub fn start(watched: Watched, window: Window) -> Result<Self> {
         let (hurry, hurried) = mpsc::channel();
         let thread = thread::Builder::new().name("clocks".to_owned()).spawn(move || {
@@ -98,11 +91,6 @@ impl Watch {
         Ok(Self { thread: thread.context("a thread for clocks")?, _hurry: hurry })
     }
 
-    /// What was used.
-    ///
-    /// # Errors
-    ///
-    /// The thread panicked.
     pub fn finish(self) -> Result<Cpu> {
         self.thread.join().map_err(|_| anyhow::anyhow!("the thread for clocks panicked"))
     }
@@ -121,17 +109,11 @@ pub struct Sample {
     pub per_s: f64,
     /// Response times in microseconds: mean,
     pub mean_us: f64,
-    /// median,
     pub p50_us: f64,
-    /// 99th percentile,
     pub p99_us: f64,
-    /// and the longest.
     pub max_us: f64,
-    /// Requests per statement.
     pub batch: Option<f64>,
-    /// Statements per second.
     pub statements_per_s: Option<f64>,
-    /// Processors.
     pub cpu: Cpu,
     /// How late requests were asked, 99th percentile in microseconds; open loop only.
     pub late_p99_us: Option<f64>,

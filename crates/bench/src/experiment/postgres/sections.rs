@@ -22,7 +22,6 @@ const RESP_CONNECTIONS: usize = 20;
 pub struct Group {
     /// What stands above the table.
     pub title: String,
-    /// Its rows.
     pub cases: Vec<Case>,
 }
 
@@ -110,7 +109,6 @@ pub fn low_load(arguments: &Postgres, keys: Distribution, best_window: Option<us
     Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
-/// Open loop.
 pub fn rate(arguments: &Postgres, keys: Distribution, best_window: Option<usize>) -> Group {
     let maker = Maker { arguments, section: Section::Rate, keys, operation: Operation::Read };
     let mut cases = Vec::new();
@@ -146,7 +144,6 @@ pub fn small_memory(arguments: &Postgres, keys: Distribution, about_sizes: &str)
     Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
-/// Many writers.
 pub fn upserts(arguments: &Postgres, keys: Distribution) -> Group {
     let maker = Maker { arguments, section: Section::Upserts, keys, operation: Operation::Upsert };
     let writers = arguments.readers;

@@ -68,7 +68,6 @@ enum Wanted {
     Nothing,
 }
 
-/// One number.
 #[derive(Clone, Debug, PartialEq)]
 struct Line {
     what: String,

@@ -37,7 +37,6 @@ use crate::{
     stats::record,
 };
 
-/// What clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Ask for a row.
@@ -58,11 +57,8 @@ pub trait Requests: Send + Sync + 'static {
 /// A load of tasks.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What clients do.
     pub operation: Operation,
-    /// Which rows.
     pub sequences: Sequences,
-    /// When it counts.
     pub window: Window,
     /// The version of the first upsert.
     pub first_version: u64,
@@ -76,10 +72,6 @@ pub struct Tasks {
 
 impl Tasks {
     /// The calling thread alone (`workers` 0), or that many threads.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses threads or epoll.
     pub fn new(workers: usize) -> Result<Self> {
         let shards = Arc::new(Shards::new(workers)?);
         let mut builder = match workers {
@@ -100,10 +92,6 @@ impl Tasks {
     }
 
     /// Runs `clients` clients, each with one request under way, until the window ends.
-    ///
-    /// # Errors
-    ///
-    /// A request stays unanswered, or a client panics.
     pub fn run_closed<R: Requests>(
         &self,
         requests: &Arc<R>,
@@ -128,10 +116,6 @@ impl Tasks {
     }
 
     /// Asks `rate` times a second, whatever is still unanswered, until the window ends.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses a thread, or a task panics.
     pub fn run_open<R: Requests>(
         &self,
         requests: &Arc<R>,

@@ -36,17 +36,12 @@ use crate::{
 /// A load over RESP.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The server.
     pub address: SocketAddr,
-    /// Connections.
     pub connections: usize,
-    /// What clients do.
     pub operation: Operation,
     /// What comes before the row's key.
     pub prefix: Prefix,
-    /// Which rows.
     pub sequences: Sequences,
-    /// When it counts.
     pub window: Window,
     /// The version of the first upsert.
     pub first_version: u64,
@@ -80,10 +75,6 @@ struct Load {
 }
 
 /// Keeps `clients` requests under way, spread evenly over the connections, until the window ends.
-///
-/// # Errors
-///
-/// A connection fails, or the server falls silent or sends what is no RESP.
 pub fn run_closed(plan: Plan, clients: usize) -> Result<Counters> {
     let connections = plan.connections;
     let mut load = Load::connect(plan, Pace::Closed)?;
@@ -104,10 +95,6 @@ pub fn run_closed(plan: Plan, clients: usize) -> Result<Counters> {
 }
 
 /// Asks `rate` times a second until the window ends.
-///
-/// # Errors
-///
-/// As [`run_closed`].
 pub fn run_open(plan: Plan, rate: u64) -> Result<Counters> {
     let until_ns = plan.window.until_ns;
     let mut load = Load::connect(plan, Pace::Open)?;

@@ -34,11 +34,6 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Opens them.
-    ///
-    /// # Errors
-    ///
-    /// Nobody answers.
     pub async fn connect(address: SocketAddr, count: usize) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).context("an address")?;
         let endpoint = endpoint
@@ -79,10 +74,6 @@ impl GetChunk {
     }
 
     /// Asks for one chunk; its contents.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer, or it is wrong.
     pub async fn ask(&mut self, store: &Store, number: u32) -> Result<Bytes, Failure> {
         let entry = store.entry(number);
         let request = message::request(&self.table, &entry.address.0, self.form);
@@ -116,10 +107,6 @@ impl GetChunks {
     }
 
     /// Asks for these chunks; all results are looked at.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer, or one of them is wrong.
     pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<(), Failure> {
         self.client.ready().await.map_err(|error| Failure::Refused(error.to_string()))?;
         let request = message::request(&self.table, &store.addresses(numbers), self.form);
@@ -191,11 +178,6 @@ impl Check {
         Self { client: channels.client(caller) }
     }
 
-    /// Asks.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer.
     pub async fn ask(&mut self) -> Result<(), Failure> {
         unary(&mut self.client, CHECK, Bytes::new()).await.map(drop)
     }

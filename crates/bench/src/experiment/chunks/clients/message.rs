@@ -5,7 +5,6 @@ use bytes::Bytes;
 
 use super::Form;
 
-/// Kinds of fields.
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const LENGTH: u64 = 2;
@@ -42,7 +41,6 @@ pub fn request(store: &str, addresses: &[u8], form: Form) -> Bytes {
     Bytes::from(out)
 }
 
-/// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value<'a> {
     Number(u64),
@@ -140,7 +138,6 @@ pub fn for_each(message: &[u8], mut each: impl FnMut(Outcome<'_>)) -> Result<(),
     Ok(())
 }
 
-/// A `FoundChunk`.
 fn found(message: &[u8]) -> Result<Outcome<'_>, Malformed> {
     let mut fields = Fields { rest: message };
     let (mut index, mut contents) = (0, &message[..0]);

@@ -23,16 +23,11 @@ use crate::{
 /// Callers that read it.
 const CALLERS: usize = 16;
 
-/// Names of measurements.
 pub const BYTES_OF_FILE: &str = "bytes from the store by those of the file";
 /// Foreground ranges asked for again.
 pub const REPEATED: &str = "foreground reads of the very same range";
 
 /// Measures it, `--rounds` times.
-///
-/// # Errors
-///
-/// A chunk cannot be had.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
     for round in 1..=harness.arguments.rounds {
         let server = harness

@@ -40,10 +40,6 @@ pub const GROWN: &str = "resident size while it fills beyond that before";
 pub const GROWN_WANTED_MIB: f64 = 192.0;
 
 /// Measures the index once and the fill once: it is long.
-///
-/// # Errors
-///
-/// The server cannot be started, or does not fill the file.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Growth> {
     index(harness, measurements)?;
     let growth = fill(harness, measurements)?;

@@ -31,10 +31,6 @@ pub const COLD: &str = "seconds with an empty cache";
 pub const WARM: &str = "seconds with the cache of the time before";
 
 /// Measures it, `--rounds` times.
-///
-/// # Errors
-///
-/// The server cannot be started, or does not open the store.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
     let files = harness.arguments.open_files;
     let design = Design {

@@ -25,10 +25,6 @@ const CONNECTIONS: usize = 4;
 pub const GETS: &str = "foreground reads";
 
 /// Measures it, `--rounds` times.
-///
-/// # Errors
-///
-/// The chunk cannot be had.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
     let callers = harness.arguments.thundering_herd;
     let number = harness.store.apart[harness.store.apart.len() / 2];

@@ -18,10 +18,6 @@ use crate::{
 };
 
 /// Downloads every file of the list; how long each took.
-///
-/// # Errors
-///
-/// The list is not that of the store, or a file cannot be had or is not that of the store.
 pub async fn files(client: &Client, store: &Store) -> Result<Vec<u64>, Failure> {
     let mut parts_ns = vec![None; store.files.len()];
     let mut fruitless = 0;

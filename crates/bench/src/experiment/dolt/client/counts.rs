@@ -11,7 +11,6 @@ pub struct Counts {
     pub rpcs: BTreeMap<&'static str, u64>,
     /// Messages sent on location streams.
     pub location_requests: u64,
-    /// GETs of everything,
     pub gets: u64,
     /// of them those of dictionaries,
     pub dictionary_gets: u64,
@@ -23,7 +22,6 @@ pub struct Counts {
     pub chunks: u64,
     /// Bytes of their contents.
     pub contents_bytes: u64,
-    /// HTTP connections opened.
     pub connections: u64,
     /// Calls and GETs made again.
     pub retries: u64,
@@ -55,7 +53,6 @@ pub struct Report {
     /// Of its parts: chains of a point read, nodes of a scan whose children were read, files of a
     /// clone, ranges of a download.
     pub parts_ns: Vec<u64>,
-    /// What it cost.
     pub counts: Counts,
 }
 
@@ -66,7 +63,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts something.
     pub fn add(&self, count: impl FnOnce(&mut Counts)) {
         count(&mut self.counts.borrow_mut());
     }
@@ -91,7 +87,6 @@ pub struct Started {
 }
 
 impl Started {
-    /// It has ended.
     pub fn end(self, parts_ns: Vec<u64>) -> Report {
         let elapsed_ns = now_ns().saturating_sub(self.at_ns);
         Report { elapsed_ns, parts_ns, counts: self.meter.counts.borrow().clone() }

@@ -19,10 +19,8 @@ use crate::{clock::now_ns, experiment::dolt::store::Store, failures::Failure};
 /// How ranges are merged, and how many are read at once.
 const WAY: Way = Way { gap: DIRECT_MERGE_GAP, workers: DIRECT_WORKERS };
 
-/// A plain download.
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges {
-    /// Ranges under way.
     pub at_once: usize,
     /// Not more bytes than these, from the beginning of the first file on.
     pub bytes_max: u64,
@@ -35,7 +33,6 @@ pub struct Direct<'a> {
     /// Of the store's files.
     urls: Vec<Rc<str>>,
     http: Http,
-    /// Read once.
     dictionaries: Dictionaries,
     meter: Meter,
 }
@@ -50,10 +47,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Reads everything that was not written by the first `had` pushes.
-    ///
-    /// # Errors
-    ///
-    /// A read fails or gives what it should not.
     pub async fn fetch(&self, had: usize) -> Result<Report, Failure> {
         let started = self.meter.begin();
         walks::fetch(self, self.store, self.store.root, had).await?;
@@ -61,10 +54,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Reads the current version, node after node.
-    ///
-    /// # Errors
-    ///
-    /// A read fails or gives what it should not.
     pub async fn scan(&self) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let parts_ns = walks::scan(self, self.store, self.store.root).await?;
@@ -72,10 +61,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Reads chains from the root to leaves.
-    ///
-    /// # Errors
-    ///
-    /// A read fails or gives what it should not.
     pub async fn point(&self, points: &Points) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let parts_ns = walks::point(self, self.store, self.store.root, points).await?;
@@ -83,10 +68,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Downloads the files in ranges of 8 MiB and drops them.
-    ///
-    /// # Errors
-    ///
-    /// A range fails, or is not as long as it should be.
     pub async fn download(&self, ranges: &Ranges) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let downloads =

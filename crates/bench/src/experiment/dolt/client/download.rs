@@ -20,15 +20,10 @@ const PARTIAL: u16 = 206;
 pub struct Piece<T> {
     /// What they are for.
     pub part: Part<T>,
-    /// The bytes.
     pub bytes: Bytes,
 }
 
 /// Reads a region; its parts go to `pieces`.
-///
-/// # Errors
-///
-/// It fails for good, or ends in order before all of its bytes.
 pub async fn download<T>(
     http: &Http,
     meter: &Meter,

@@ -24,9 +24,7 @@ use crate::failures::Failure;
 /// A chunk and where it is.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The resource.
     pub url: Rc<str>,
-    /// Which chunk.
     pub address: ChunkAddress,
     /// Where in the resource.
     pub location: ChunkLocation,
@@ -45,7 +43,6 @@ enum Wanted {
     Dictionary(Key),
 }
 
-/// Names a dictionary.
 type Key = (Rc<str>, Span);
 
 /// Dictionaries that have been read. The stock client has them for one fetch object only.
@@ -65,7 +62,6 @@ impl Dictionaries {
 pub struct Way {
     /// Ranges less far apart are one GET.
     pub gap: u64,
-    /// GETs under way.
     pub workers: usize,
 }
 
@@ -86,7 +82,6 @@ pub struct Downloads {
 }
 
 impl Downloads {
-    /// None so far.
     pub fn new(http: &Http, meter: &Meter, way: Way, dictionaries_known: Dictionaries) -> Self {
         Self {
             http: http.clone(),
@@ -122,10 +117,6 @@ impl Downloads {
 
     /// The next chunk that is there. Can be dropped and called again; never ends when nothing is
     /// wanted.
-    ///
-    /// # Errors
-    ///
-    /// A download fails for good, or what came is not what it should be.
     pub async fn next(&mut self) -> Result<(ChunkAddress, Bytes), Failure> {
         loop {
             self.start();

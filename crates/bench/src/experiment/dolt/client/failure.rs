@@ -17,7 +17,6 @@ pub fn wrong(what: impl Display, why: impl Display) -> Failure {
     Failure::Wrong(format!("{what}: {why}"))
 }
 
-/// A call's status.
 pub fn of_status(method: &str, status: &Status) -> Failure {
     refused(method, format_args!("{:?}: {}", status.code(), status.message()))
 }

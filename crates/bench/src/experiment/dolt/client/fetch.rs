@@ -16,7 +16,6 @@ use crate::failures::Failure;
 
 const WAY: Way = Way { gap: MERGE_GAP, workers: WORKERS };
 
-/// What came.
 enum Event {
     Places(Vec<Place>),
     Chunk((ChunkAddress, Bytes)),

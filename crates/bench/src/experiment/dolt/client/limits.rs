@@ -54,7 +54,6 @@ pub const ANSWER: Duration = Duration::from_secs(60);
 /// So is a walk to which nothing comes, whatever is tried again meanwhile.
 pub const SILENCE: Duration = Duration::from_secs(180);
 
-/// Longest answer.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
 
 /// Requests handed to a stream before it takes them: the stock client's channel holds none, this

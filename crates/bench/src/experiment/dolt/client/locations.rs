@@ -44,7 +44,6 @@ struct Call {
     answers: Pin<Box<dyn Stream<Item = Result<Answer, Status>>>>,
 }
 
-/// What happened next.
 enum Event {
     Sent,
     Answered(Answer),
@@ -54,7 +53,6 @@ enum Event {
 /// The locations of one fetch object. When the stream breaks it is opened again and asked again for
 /// what it still owes.
 pub struct Locations<'a> {
-    /// Opens a stream.
     open: Box<dyn Fn() -> Call + 'a>,
     method: &'static str,
     meter: &'a Meter,
@@ -74,7 +72,6 @@ pub struct Locations<'a> {
 }
 
 impl<'a> Locations<'a> {
-    /// Opens a stream.
     pub fn new(client: &'a Client) -> Self {
         Self::over(client.streams().method(), client.meter(), move || open(client))
     }
@@ -102,10 +99,6 @@ impl<'a> Locations<'a> {
 
     /// Places of chunks asked for, as soon as an answer has some. Can be dropped and called again;
     /// never ends when nothing is owed.
-    ///
-    /// # Errors
-    ///
-    /// The stream fails for good, or a chunk is missing.
     pub async fn next(&mut self) -> Result<Vec<Place>, Failure> {
         loop {
             match self.event().await {
@@ -124,10 +117,6 @@ impl<'a> Locations<'a> {
     }
 
     /// No more will be asked; waits for the end of the stream.
-    ///
-    /// # Errors
-    ///
-    /// It does not end as it should.
     pub async fn finish(mut self) -> Result<(), Failure> {
         self.call.requests = None;
         match timeout(CONNECT, self.call.answers.next()).await {

@@ -42,7 +42,6 @@ pub enum Streams {
 }
 
 impl Streams {
-    /// The call.
     pub fn method(self) -> &'static str {
         match self {
             Self::New => "StreamChunkLocations",
@@ -64,10 +63,6 @@ pub struct Client {
 
 impl Client {
     /// Connects to a server; `path` is the path of the remote's URL.
-    ///
-    /// # Errors
-    ///
-    /// Nobody answers.
     pub async fn connect(
         address: SocketAddr,
         path: &str,
@@ -88,10 +83,6 @@ impl Client {
 
     /// Clones: metadata, root and its chunk, then every file as a whole, three at a time. Every
     /// byte of every file is compared with what the store is known to hold.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn clone_files(&self, store: &Store) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let root = self.open(store).await?;
@@ -101,10 +92,6 @@ impl Client {
     }
 
     /// Fetches everything that was not written by the first `had` pushes; with 0 all there is.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn fetch(&self, store: &Store, had: usize) -> Result<Report, Failure> {
         let started = self.meter.begin();
         self.open(store).await?;
@@ -118,10 +105,6 @@ impl Client {
     }
 
     /// Reads the current version as a query over all rows does.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn scan(&self, store: &Store) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let root = self.open(store).await?;
@@ -130,10 +113,6 @@ impl Client {
     }
 
     /// Reads chains from the root to leaves.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn point(&self, store: &Store, points: &Points) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let root = self.open(store).await?;
@@ -213,10 +192,6 @@ impl Client {
     }
 
     /// The files of the current version.
-    ///
-    /// # Errors
-    ///
-    /// The call fails.
     pub(super) async fn list(&self) -> Result<ListTableFilesResponse, Failure> {
         let request = ListTableFilesRequest {
             repo_id: self.id(),

@@ -43,7 +43,6 @@ pub trait Reads {
         addresses.iter().map(of).collect()
     }
 
-    /// One chunk.
     async fn one(&self, address: ChunkAddress) -> Result<Node, Failure> {
         let contents = self.read(&[address]).await?;
         contents
@@ -58,10 +57,6 @@ fn parse(contents: &[u8]) -> Result<Node, Failure> {
 
 /// Reads everything that can be reached from the root and was not written by the first `had`
 /// pushes.
-///
-/// # Errors
-///
-/// A chunk cannot be had, or not as many come as were written.
 pub async fn fetch(
     reads: &impl Reads,
     store: &Store,
@@ -87,10 +82,6 @@ pub async fn fetch(
 
 /// Reads the current version as a query over all rows does: for one node after the other all its
 /// children at once. How long each took.
-///
-/// # Errors
-///
-/// A chunk cannot be had, or the leaves are not those of the store, in order.
 pub async fn scan(
     reads: &impl Reads,
     store: &Store,
@@ -123,23 +114,16 @@ pub async fn scan(
     ))
 }
 
-/// Point reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Points {
-    /// How many,
     pub chains: usize,
     /// by how many readers at once.
     pub readers: usize,
-    /// Decides which.
     pub seed: u64,
 }
 
 /// Reads chains of chunks from the root to a leaf, each named by the one before; how long each
 /// chain took.
-///
-/// # Errors
-///
-/// A chunk cannot be had, or a chain does not end at a leaf of the store.
 pub async fn point(
     reads: &impl Reads,
     store: &Store,

@@ -34,13 +34,11 @@ pub enum Kind {
     Root,
     /// The root value first, then parents.
     Commit,
-    /// Tables.
     RootValue,
     /// The root of its rows.
     Table,
     /// A node of the tree of rows, above others or above leaves.
     Inner,
-    /// Rows.
     Leaf,
 }
 
@@ -83,7 +81,6 @@ fn fill(contents: &mut Vec<u8>, seed: u64, bytes: usize) {
 /// What is known of a chunk once it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it is.
     pub kind: Kind,
     /// The chunks it names, in order.
     pub children: Vec<ChunkAddress>,
@@ -91,10 +88,6 @@ pub struct Node {
 
 impl Node {
     /// From a chunk's contents.
-    ///
-    /// # Errors
-    ///
-    /// They are none that this program made.
     pub fn parse(contents: &[u8]) -> Result<Self> {
         let header: &[u8; HEADER_BYTES] =
             contents.first_chunk().context("a chunk without a header")?;

@@ -37,9 +37,7 @@ const TABLE_BYTES: usize = 400;
 /// A chunk that a push adds.
 #[derive(Clone, Debug)]
 pub struct Chunk {
-    /// Its address.
     pub address: ChunkAddress,
-    /// Its contents.
     pub contents: Vec<u8>,
 }
 
@@ -77,7 +75,6 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Without a push.
     pub fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),

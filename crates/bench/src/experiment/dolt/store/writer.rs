@@ -27,10 +27,6 @@ pub struct Written {
 }
 
 /// Writes these chunks in this order.
-///
-/// # Errors
-///
-/// There is no room, or what was written cannot be read again.
 pub fn write(directory: &Path, kind: FileKind, chunks: &[Chunk]) -> Result<Written> {
     let named = || format!("cannot write a table file in {}", directory.display());
     let unnamed = directory.join("unnamed");

@@ -28,7 +28,6 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Keys are `TABLE:KEY`.
     pub fn of_table(table: &str) -> Self {
         Self::new(&format!("{table}:"))
     }
@@ -68,10 +67,6 @@ impl Prefix {
 
 /// Reads the reply to a request for `row` at the beginning of `bytes`: how many bytes it has and
 /// what it says, or `None` when it is not whole yet.
-///
-/// # Errors
-///
-/// The bytes are no reply.
 #[inline]
 pub fn read_reply(
     bytes: &[u8],
