@@ -1,6 +1,6 @@
 //! Charts as SVG: axes, lines, points with labels, a legend.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context, Result, anyhow};
 use plotters::{
@@ -58,6 +58,25 @@ pub struct Point {
     pub y: f64,
     /// What stands beside it.
     pub label: String,
+}
+
+impl Point {
+    /// Makes a point without a label.
+    pub fn new(x: f64, y: f64) -> Self {
+        Self { x, y, label: String::new() }
+    }
+}
+
+/// Sorts points by their kind and makes a line of each kind.
+pub fn lines<K: Ord>(
+    points: impl IntoIterator<Item = (K, Point)>,
+    line: impl Fn(K, Vec<Point>) -> Line,
+) -> Vec<Line> {
+    let mut kinds: BTreeMap<K, Vec<Point>> = BTreeMap::new();
+    for (kind, point) in points {
+        kinds.entry(kind).or_default().push(point);
+    }
+    kinds.into_iter().map(|(kind, points)| line(kind, points)).collect()
 }
 
 /// Whether points are joined.

@@ -236,8 +236,10 @@ mod tests {
     #[test]
     fn directories_have_names_of_their_own_and_vanish() {
         let cleanup = Cleanup::default();
-        let first = cleanup.directory(&std::env::temp_dir()).unwrap();
-        let second = cleanup.directory(&std::env::temp_dir()).unwrap();
+        // Other tests of this process take names beside it that are free again.
+        let parent = cleanup.directory(&std::env::temp_dir()).unwrap();
+        let first = cleanup.directory(parent.path()).unwrap();
+        let second = cleanup.directory(parent.path()).unwrap();
         assert_ne!(first.path(), second.path());
         let path = first.path().to_owned();
         drop(first);

@@ -81,11 +81,11 @@ pub const READY_SOURCE: Duration = Duration::from_secs(30);
 /// Largest block of the disk experiment.
 pub const DISK_BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// Most blocks of its file: their order is kept in memory.
+/// Most blocks of its file.
 pub const DISK_BLOCKS_MAX: u64 = 64 << 20;
 
 /// Most threads that read it.
-pub const DISK_JOBS_MAX: usize = 1_024;
+pub const DISK_JOBS_MAX: u64 = 1_024;
 
 /// Longest chunk that is made.
 pub const CHUNK_BYTES_MAX: u64 = 16 << 20;

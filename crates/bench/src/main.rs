@@ -39,6 +39,8 @@ mod cli;
 #[cfg(target_os = "linux")]
 mod clock;
 #[cfg(target_os = "linux")]
+mod counters;
+#[cfg(target_os = "linux")]
 mod experiment;
 #[cfg(target_os = "linux")]
 mod failures;
@@ -65,7 +67,7 @@ mod report;
 #[cfg(target_os = "linux")]
 mod requests;
 #[cfg(target_os = "linux")]
-mod rounds;
+mod sample;
 #[cfg(target_os = "linux")]
 mod schedule;
 #[cfg(target_os = "linux")]
@@ -77,11 +79,11 @@ mod stats;
 #[cfg(target_os = "linux")]
 mod strace;
 #[cfg(target_os = "linux")]
+mod tables;
+#[cfg(target_os = "linux")]
 mod targets;
 #[cfg(target_os = "linux")]
 mod traffic;
-#[cfg(target_os = "linux")]
-mod usage;
 
 use std::process::ExitCode;
 

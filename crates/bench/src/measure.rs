@@ -17,7 +17,7 @@ use crate::{
     machine::{process_cpu_ns, run_queue_wait_ns, steal_ns},
     replies::Oddities,
     requests::{Cursor, KeySpace, Pool, Template},
-    stats::{float, median, new_histogram, percentile_us, record},
+    stats::{float, medians, new_histogram, percentile_us, record},
 };
 
 /// Above this share of its processor the load side may be what limits a measurement.
@@ -89,25 +89,18 @@ pub struct Sample {
 impl Sample {
     /// The median of every measurement, each for itself; errors and unanswered requests add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of =
-            |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
-        let of_some =
-            |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         let mut oddities = Oddities::default();
         samples.iter().for_each(|sample| oddities.merge(&sample.oddities));
+        let medians = medians!(
+            samples,
+            [requests_per_s, p50_us, p99_us, p999_us, load_cpu, lost],
+            [server_cpu, server_us_per_request, late_p99_us]
+        );
         Self {
-            requests_per_s: of(|sample| sample.requests_per_s),
-            p50_us: of(|sample| sample.p50_us),
-            p99_us: of(|sample| sample.p99_us),
-            p999_us: of(|sample| sample.p999_us),
-            load_cpu: of(|sample| sample.load_cpu),
-            lost: of(|sample| sample.lost),
-            server_cpu: of_some(|sample| sample.server_cpu),
-            server_us_per_request: of_some(|sample| sample.server_us_per_request),
-            late_p99_us: of_some(|sample| sample.late_p99_us),
             unanswered: samples.iter().map(|sample| sample.unanswered).sum(),
             overloaded: samples.iter().any(|sample| sample.overloaded),
             oddities,
+            ..medians
         }
     }
 

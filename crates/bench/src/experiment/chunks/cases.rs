@@ -38,7 +38,7 @@ impl Section {
 
 /// Where busload has the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum Cache {
     /// Nowhere: each read is the first of its extent.
     Cold,
     /// Whole files are on their way.
@@ -47,10 +47,10 @@ pub enum State {
     /// In its memory, decoded.
     Memory,
     /// Busload has no part in it.
-    None,
+    Unused,
 }
 
-impl State {
+impl Cache {
     /// The name in tables and in the CSV.
     pub fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl State {
             Self::Filling => "filling",
             Self::Disk => "warm disk",
             Self::Memory => "warm RAM",
-            Self::None => "-",
+            Self::Unused => "-",
         }
     }
 }
@@ -112,7 +112,7 @@ pub enum Work {
 pub struct Case {
     pub section: Section,
     /// Where the chunks are.
-    pub state: State,
+    pub cache: Cache,
     /// How they are asked for.
     pub way: Way,
     pub form: Form,
@@ -123,11 +123,6 @@ pub struct Case {
 }
 
 impl Case {
-    /// The name in messages.
-    pub fn name(&self) -> String {
-        format!("{} {} {} {}", self.section.name(), self.state.name(), self.way.name(), self.load())
-    }
-
     /// Callers and what each has under way.
     pub fn load(&self) -> String {
         match (self.work, self.batch) {
@@ -149,7 +144,7 @@ pub struct Batches {
 
 const fn case(
     section: Section,
-    state: State,
+    cache: Cache,
     way: Way,
     work: Work,
     callers: usize,
@@ -160,17 +155,17 @@ const fn case(
         Way::Pread | Way::PreadSend => Form::Stored,
         _ => Form::Decoded,
     };
-    Case { section, state, way, form, work, callers, batch }
+    Case { section, cache, way, form, work, callers, batch }
 }
 
 /// A chain in every state.
 pub fn chain() -> Vec<Case> {
-    let of = |state, way| case(Section::Chain, state, way, Work::Chain, 1, 1);
-    let mut cases = vec![of(State::None, Way::Direct)];
-    for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
-        cases.extend([Way::GetChunk, Way::Resp].map(|way| of(state, way)));
+    let of = |cache, way| case(Section::Chain, cache, way, Work::Chain, 1, 1);
+    let mut cases = vec![of(Cache::Unused, Way::Direct)];
+    for cache in [Cache::Cold, Cache::Filling, Cache::Disk, Cache::Memory] {
+        cases.extend([Way::GetChunk, Way::Resp].map(|way| of(cache, way)));
     }
-    cases.push(of(State::None, Way::Check));
+    cases.push(of(Cache::Unused, Way::Check));
     cases
 }
 
@@ -178,20 +173,20 @@ pub fn chain() -> Vec<Case> {
 pub fn reads(callers: &[usize], batches: Batches) -> Vec<Case> {
     let mut cases = Vec::new();
     for &callers in callers {
-        let of = |state, way, batch| case(Section::Reads, state, way, Work::Random, callers, batch);
-        cases.push(of(State::None, Way::Direct, 1));
-        for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
-            cases.push(of(state, Way::GetChunk, 1));
-            cases.push(of(state, Way::GetChunks, batches.call));
-            cases.push(of(state, Way::Resp, 1));
-            if matches!(state, State::Disk | State::Memory) {
-                cases.push(of(state, Way::RespPipelined, batches.pipeline));
+        let of = |cache, way, batch| case(Section::Reads, cache, way, Work::Random, callers, batch);
+        cases.push(of(Cache::Unused, Way::Direct, 1));
+        for cache in [Cache::Cold, Cache::Filling, Cache::Disk, Cache::Memory] {
+            cases.push(of(cache, Way::GetChunk, 1));
+            cases.push(of(cache, Way::GetChunks, batches.call));
+            cases.push(of(cache, Way::Resp, 1));
+            if matches!(cache, Cache::Disk | Cache::Memory) {
+                cases.push(of(cache, Way::RespPipelined, batches.pipeline));
             }
         }
-        cases.push(of(State::None, Way::Check, 1));
-        cases.push(of(State::None, Way::PreadSend, 1));
+        cases.push(of(Cache::Unused, Way::Check, 1));
+        cases.push(of(Cache::Unused, Way::PreadSend, 1));
     }
-    cases.push(case(Section::Reads, State::None, Way::Pread, Work::Random, 1, 1));
+    cases.push(case(Section::Reads, Cache::Unused, Way::Pread, Work::Random, 1, 1));
     cases
 }
 
@@ -199,14 +194,14 @@ pub fn reads(callers: &[usize], batches: Batches) -> Vec<Case> {
 pub fn throughput(callers: usize, batches: Batches) -> Vec<Case> {
     let of = |way, form, batch| Case {
         form,
-        ..case(Section::Throughput, State::Disk, way, Work::Random, callers, batch)
+        ..case(Section::Throughput, Cache::Disk, way, Work::Random, callers, batch)
     };
     let mut cases = Vec::new();
     for form in [Form::Stored, Form::Decoded] {
         cases.push(of(Way::GetChunks, form, batches.call));
         cases.push(of(Way::RespPipelined, form, batches.pipeline));
     }
-    let bare = |way, batch| case(Section::Throughput, State::None, way, Work::Random, 1, batch);
+    let bare = |way, batch| case(Section::Throughput, Cache::Unused, way, Work::Random, 1, batch);
     cases.push(bare(Way::PreadSend, callers * batches.pipeline));
     cases.push(bare(Way::Pread, 1));
     cases
@@ -215,6 +210,7 @@ pub fn throughput(callers: usize, batches: Batches) -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Case as _;
 
     const BATCHES: Batches = Batches { call: 64, pipeline: 32 };
 

@@ -9,13 +9,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{
     arguments::Chunks,
-    cases::{Case, State, Way, Work},
+    cases::{Cache, Case, Way, Work},
     clients::{
         Caller, Channels, Check, Direct, Form, GetChunk, GetChunks, PreadSend, Resp, S3,
         get_request, pread,
     },
     load::{self, ChainEnd, Picks, Plan},
-    sample::{Answering, Sample},
     store::Store,
 };
 use crate::{
@@ -27,6 +26,8 @@ use crate::{
     random::Random,
     remote::{Distance, Remote},
     requests::Pool,
+    sample::{Answering, Sample},
+    stats::float_of,
     traffic::Traffic,
 };
 
@@ -72,18 +73,18 @@ impl<'a> Harness<'a> {
     /// Measures a row once.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
-        match (case.state, case.way) {
-            (State::Cold, _) => self.cold(case),
-            (State::Filling, _) => self.filling(case, seed),
-            (State::None, Way::Direct) => self.direct(case, seed),
-            (State::None, Way::Pread) => {
+        match (case.cache, case.way) {
+            (Cache::Cold, _) => self.cold(case),
+            (Cache::Filling, _) => self.filling(case, seed),
+            (Cache::Unused, Way::Direct) => self.direct(case, seed),
+            (Cache::Unused, Way::Pread) => {
                 let plan = self.plan(case, seed, Answering::Nobody)?;
                 let mut read = pread(&self.store)?;
                 load::run_blocking(&self.store, &plan, |numbers| {
                     numbers.iter().try_for_each(|one| read(*one))
                 })
             }
-            (State::None, Way::PreadSend) => self.pread_send(case, seed),
+            (Cache::Unused, Way::PreadSend) => self.pread_send(case, seed),
             _ => self.warm(case, seed),
         }
     }
@@ -96,6 +97,16 @@ impl<'a> Harness<'a> {
     /// A table over a store of the object store; further options of the command line come last.
     pub fn table(&self, name: &'static str, prefix: &str, options: &str) -> Table {
         Table::of_chunks(name, &self.remote.url(prefix), &self.arguments.served.options(options))
+    }
+
+    /// Starts a server with an empty cache over the main store and waits until that is open; only
+    /// what the object store is asked for from then on is remembered.
+    pub fn cold_server(&self, options: &str) -> Result<Server> {
+        let table = self.table(TABLE, PREFIX, options);
+        let server = self.starter.start(&self.cleanup, &[table])?;
+        wait_open(&server, TABLE, &self.store)?;
+        self.remote.forget();
+        Ok(server)
     }
 
     fn direct(&self, case: &Case, seed: u64) -> Result<Sample> {
@@ -116,10 +127,7 @@ impl<'a> Harness<'a> {
     /// Every measurement has a server of its own whose cache is empty. What is read lies apart, so
     /// that no read finds what another one's extent brought.
     fn cold(&self, case: &Case) -> Result<Sample> {
-        let server =
-            self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=touched")])?;
-        wait_open(&server, TABLE, &self.store)?;
-        self.remote.forget();
+        let server = self.cold_server("fill=touched")?;
         let apart: Arc<[u32]> = self.store.apart.clone().into();
         let batch = case.batch.min(apart.len().div_ceil(case.callers));
         let picks = match case.work {
@@ -154,10 +162,7 @@ impl<'a> Harness<'a> {
     }
 
     fn filling_slowly(&self, case: &Case, seed: u64) -> Result<Sample> {
-        let server =
-            self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
-        wait_open(&server, TABLE, &self.store)?;
-        self.remote.forget();
+        let server = self.cold_server("fill=whole")?;
         let plan = self.plan(case, seed, Answering::Process(server.pid()))?;
         let plan = Plan { warm_up: Duration::ZERO, ..plan };
         let sample = self.grpc_or_resp(case, &server, TABLE, &plan)?;
@@ -183,8 +188,8 @@ impl<'a> Harness<'a> {
             Some(server) => server,
             None => self.start_warm()?,
         };
-        let table = match (case.state, case.form) {
-            (State::Memory, _) => RAM,
+        let table = match (case.cache, case.form) {
+            (Cache::Memory, _) => RAM,
             (_, Form::Stored) => STORED,
             (_, Form::Decoded) => WARM,
         };
@@ -195,7 +200,7 @@ impl<'a> Harness<'a> {
                 // What GetChunks sends is told by the request; for RESP it is a matter of the
                 // table.
                 let table =
-                    if case.way == Way::Resp || case.state == State::Memory { table } else { WARM };
+                    if case.way == Way::Resp || case.cache == Cache::Memory { table } else { WARM };
                 self.grpc_or_resp(case, &server, table, &plan)
             }
         };
@@ -323,8 +328,8 @@ impl<'a> Harness<'a> {
             progress: None,
         };
         let sample = measure(&plan)?;
-        let under_way = u64::try_from(case.callers * case.batch).context("a count")?;
-        Ok(Sample::of_pipelines(&sample, window.as_secs_f64(), crate::stats::float(under_way)))
+        let under_way = float_of(case.callers * case.batch);
+        Ok(Sample::of_pipelines(&sample, window.as_secs_f64(), under_way))
     }
 
     fn plan(&self, case: &Case, seed: u64, answering: Answering) -> Result<Plan> {

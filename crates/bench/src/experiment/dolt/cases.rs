@@ -108,11 +108,6 @@ impl Case {
         let parts = [Some(self.way.name()), layout, legacy, clients.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
-
-    /// The name in messages.
-    pub fn name(&self) -> String {
-        format!("{}: {}", self.section.name(), self.title())
-    }
 }
 
 /// Whole files by one client.
@@ -165,6 +160,7 @@ fn through_busload<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Case as _;
 
     const BOTH: &[Layout] = &[Layout::Files, Layout::Records];
 

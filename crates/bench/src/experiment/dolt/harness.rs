@@ -10,7 +10,7 @@ use super::{
     arguments::Dolt,
     cases::{Case, Layout, Section, Way},
     client::{Client, Counts, Direct, Points, Ranges, Report, Streams},
-    sample::{Mark, Sample, Watched},
+    sample::Sample,
     store::Store,
 };
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     limits::DOLT_REPLAYS_MAX,
     presence::wait_local,
     remote::{Count, Remote},
+    sample::{Answering, Cpu, Mark, Watched},
     traffic::{Object, Traffic},
 };
 
@@ -88,7 +89,7 @@ impl<'a> Harness<'a> {
     fn direct(&self, case: &Case, seed: u64) -> Result<Sample> {
         let direct = Direct::new(self.remotes.far.address(), Bucket::NAME, PREFIX, &self.store);
         self.remotes.far.forget();
-        let start = Mark::now(None);
+        let start = Mark::now(Watched::default());
         let read = self.runtime.block_on(async {
             match (case.way, case.section) {
                 (Way::Download, _) => direct.download(&self.ranges(case, 1)).await,
@@ -103,8 +104,8 @@ impl<'a> Harness<'a> {
                 )),
             }
         });
-        let watched = Watched { start, end: Mark::now(None) };
-        Ok(self.sample(vec![read], watched, &self.remotes.far))
+        let cpu = Cpu::between(&start, &Mark::now(Watched::default()));
+        Ok(self.sample(vec![read], cpu, &self.remotes.far))
     }
 
     /// As many bytes as the row beside it reads: all of the files, or as long as the leaves are.
@@ -204,7 +205,9 @@ impl<'a> Harness<'a> {
             for _ in 0..case.clients {
                 clients.push(connect(server, name, case.streams).await?);
             }
-            let start = Mark::now(Some(server.pid()));
+            let answering = Answering::Process(server.pid());
+            let watched = Watched { answering, postgres: None };
+            let start = Mark::now(watched);
             let until_ns = now_ns() + duration_ns(self.arguments.repeat());
             let mut reports = Vec::new();
             loop {
@@ -215,8 +218,8 @@ impl<'a> Harness<'a> {
                     break;
                 }
             }
-            let watched = Watched { start, end: Mark::now(Some(server.pid())) };
-            Ok(self.sample(reports, watched, remote))
+            let cpu = Cpu::between(&start, &Mark::now(watched));
+            Ok(self.sample(reports, cpu, remote))
         })
     }
 
@@ -244,12 +247,7 @@ impl<'a> Harness<'a> {
     }
 
     /// At most the last has failed.
-    fn sample(
-        &self,
-        reports: Vec<Result<Report, Failure>>,
-        watched: Watched,
-        remote: &Remote,
-    ) -> Sample {
+    fn sample(&self, reports: Vec<Result<Report, Failure>>, cpu: Cpu, remote: &Remote) -> Sample {
         let mut failure = None;
         let mut ended = Vec::with_capacity(reports.len());
         for report in reports {
@@ -258,7 +256,7 @@ impl<'a> Harness<'a> {
                 Err(failed) => failure = Some(failed),
             }
         }
-        Sample::new(&ended, failure, &watched, self.asked(remote))
+        Sample::new(&ended, failure, cpu, self.asked(remote))
     }
 
     /// What the object store was asked for since it was last told to forget, for table files.

@@ -61,6 +61,13 @@ impl Approach {
     }
 }
 
+impl Approach {
+    /// Whether every request is a statement of its own.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::Plain { .. })
+    }
+}
+
 impl FromStr for Approach {
     type Err = String;
 
@@ -168,17 +175,6 @@ pub struct Case {
     pub operation: Operation,
     /// Which rows they ask for.
     pub keys: Distribution,
-}
-
-impl Case {
-    /// The name in messages.
-    pub fn name(&self) -> String {
-        let pace = match self.pace {
-            Pace::Closed => format!("{} clients", self.clients),
-            Pace::Rate(rate) => format!("{rate}/s"),
-        };
-        format!("{} {} {pace} {}", self.section.name(), self.approach.name(), self.keys.name())
-    }
 }
 
 #[cfg(test)]

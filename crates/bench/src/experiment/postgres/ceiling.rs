@@ -9,12 +9,16 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, Config, Statement};
 
 use super::{
-    counters::Counters,
     plain::{check, connect, refused},
     rows::{Key, Sequence},
     tasks::{Plan, Tasks},
 };
-use crate::{clock::Window, clock::now_ns, failures::Failure, limits::SILENCE};
+use crate::{
+    clock::{Window, now_ns},
+    counters::Counters,
+    failures::Failure,
+    limits::SILENCE,
+};
 
 /// Keys of one statement.
 pub const KEYS: usize = 1_024;

@@ -8,21 +8,22 @@ use super::{
     approach::{Approach, Case, Pace},
     arguments::Postgres,
     ceiling,
-    counters::Counters,
     database::{Counts, Database},
     library::{Library, Rule},
     plain::Plain,
     rows::{Key, Sequences, VERSIONS, version_of},
-    sample::{Cpu, Sample, Watch, Watched},
     server,
     tasks::{self, Operation, Requests, Tasks},
+    watch::Watch,
     wire::{self, Prefix},
 };
 use crate::{
     busload::{Server, Starter},
     cleanup::Cleanup,
     clock::{Window, duration_ns, now_ns},
+    counters::Counters,
     failures::Failure,
+    sample::{Answering, Cpu, Ends, Sample, Watched},
 };
 
 /// Versions of upserts are numbered from a multiple of this in every row, so that one can tell
@@ -77,7 +78,9 @@ impl<'a> Harness<'a> {
         if case.operation == Operation::Upsert {
             self.verify(&mut outcome.counters)?;
         }
-        Ok(Sample::new(&outcome.counters, outcome.window, outcome.cpu, statements))
+        let Outcome { counters, window, cpu } = &outcome;
+        let sample = Sample::new(counters, *window, Ends::WithWindow).with_program(*cpu);
+        Ok(sample.with_statements(counters, statements))
     }
 
     /// Ends the busload server, as before a restart of Postgres.
@@ -223,7 +226,8 @@ impl<'a> Harness<'a> {
         let (warm_up, seconds) = self.arguments.times()?;
         let from_ns = now_ns() + duration_ns(warm_up);
         let window = Window { from_ns, until_ns: from_ns + duration_ns(seconds) };
-        let watched = Watched { postgres: self.database.pid(), busload };
+        let answering = busload.map_or(Answering::Nobody, Answering::Process);
+        let watched = Watched { answering, postgres: self.database.pid() };
         let watch = Watch::start(watched, window)?;
         let counters = load(window)?;
         Ok(Outcome { counters, window, cpu: watch.finish()? })

@@ -31,16 +31,16 @@ const PROGRESS_LOG: Duration = Duration::from_secs(5);
 /// Sees to it that the table has exactly these rows, and that they are in memory as far as there is
 /// room.
 pub fn prepare(database: &mut Database, rows: u64, reload: bool) -> Result<()> {
-    match state(database, rows)? {
+    match find(database, rows)? {
         _ if reload => load(database, rows)?,
-        State::Missing => load(database, rows)?,
-        State::Right => eprintln!("{}: {rows} rows are there", database.relation),
+        Found::Missing => load(database, rows)?,
+        Found::Right => eprintln!("{}: {rows} rows are there", database.relation),
         // A cluster of ours holds nothing but what we put there.
-        State::Other(why) if database.is_own() => {
+        Found::Other(why) if database.is_own() => {
             eprintln!("{}: {why}; it is loaded anew", database.relation);
             load(database, rows)?;
         }
-        State::Other(why) => {
+        Found::Other(why) => {
             let hint = "--reload replaces it, --relation names another";
             return Err(UsageError(format!("{}: {why}; {hint}", database.relation)).into());
         }
@@ -48,7 +48,7 @@ pub fn prepare(database: &mut Database, rows: u64, reload: bool) -> Result<()> {
     settle(database)
 }
 
-enum State {
+enum Found {
     Missing,
     Right,
     Other(String),
@@ -56,7 +56,7 @@ enum State {
 
 /// Counting hundreds of millions of rows takes minutes; so a table we loaded says in its comment
 /// how many it has, and the first and the last are looked at.
-fn state(database: &mut Database, rows: u64) -> Result<State> {
+fn find(database: &mut Database, rows: u64) -> Result<Found> {
     let relation = database.relation.clone();
     let sql = "SELECT obj_description(c.oid, 'pg_class'), \
          (SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum) \
@@ -65,27 +65,27 @@ fn state(database: &mut Database, rows: u64) -> Result<State> {
           AND i.indnkeyatts = 1 AND pg_get_indexdef(i.indexrelid, 1, true) = 'pk') \
          FROM pg_class c WHERE c.oid = to_regclass($1)";
     let found = database.query(sql, &[&relation])?;
-    let Some(found) = found.first() else { return Ok(State::Missing) };
+    let Some(found) = found.first() else { return Ok(Found::Missing) };
     let (said, columns, is_indexed): (Option<String>, Option<String>, bool) =
         (found.get(0), found.get(1), found.get(2));
     let columns = columns.unwrap_or_default();
     if columns != "pk text, payload text" || !is_indexed {
-        return Ok(State::Other(format!("has the columns `{columns}`, or no unique index on pk")));
+        return Ok(Found::Other(format!("has the columns `{columns}`, or no unique index on pk")));
     }
     let row = database.query_one(&format!("SELECT min(pk), max(pk) FROM {relation}"), &[])?;
     let (first, last): (Option<String>, Option<String>) = (row.get(0), row.get(1));
     let wanted = (Key::of(0), Key::of(rows - 1));
     if first.as_deref() != Some(wanted.0.text()) || last.as_deref() != Some(wanted.1.text()) {
-        return Ok(State::Other("does not hold the rows asked for".to_owned()));
+        return Ok(Found::Other("does not hold the rows asked for".to_owned()));
     }
     if said.as_deref() == Some(comment(rows).as_str()) {
-        return Ok(State::Right);
+        return Ok(Found::Right);
     }
     eprintln!("{relation}: counting the rows");
     let count: i64 = database.query_one(&format!("SELECT count(*) FROM {relation}"), &[])?.get(0);
     match u64::try_from(count) == Ok(rows) {
-        true => Ok(State::Right),
-        false => Ok(State::Other(format!("has {count} rows"))),
+        true => Ok(Found::Right),
+        false => Ok(Found::Other(format!("has {count} rows"))),
     }
 }
 

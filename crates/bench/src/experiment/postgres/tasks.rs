@@ -25,12 +25,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{
-    counters::{Counters, Shards},
-    rows::{Sequence, Sequences},
-};
+use super::rows::{Sequence, Sequences};
 use crate::{
     clock::{Window, now_ns, pause},
+    counters::{Counters, Shards},
     failures::Failure,
     limits::{OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, SILENCE},
     schedule::Schedule,

@@ -21,12 +21,12 @@ use anyhow::{Result, bail};
 use self::connection::Connection;
 pub use self::protocol::Prefix;
 use super::{
-    counters::Counters,
     rows::{Sequence, Sequences},
     tasks::Operation,
 };
 use crate::{
     clock::{Window, duration_ns, now_ns},
+    counters::Counters,
     limits::{OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, RECEIVE_BYTES, SILENCE},
     schedule::Schedule,
     sockets::Poll,

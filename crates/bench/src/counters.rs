@@ -27,10 +27,12 @@ pub struct Counters {
     pub latency_ns: Histogram<u64>,
     /// How late they were sent; of an open loop only.
     pub late_ns: Histogram<u64>,
-    /// Rows answered within the window.
+    /// Rows, or chunks, answered within the window.
     pub answered: u64,
     /// Rows answered at all, the warm-up included.
     pub answered_ever: u64,
+    /// When the last answer within the window came.
+    pub last_ns: u64,
     /// Requests never answered; of an open loop only.
     pub unanswered: u64,
     /// The schedule of an open loop was given up.
@@ -52,6 +54,7 @@ impl Counters {
             late_ns: new_histogram()?,
             answered: 0,
             answered_ever: 0,
+            last_ns: 0,
             unanswered: 0,
             overloaded: false,
             failed: Failed::default(),
@@ -67,6 +70,7 @@ impl Counters {
         self.answered_ever += rows;
         if window.contains(now_ns) {
             self.answered += rows;
+            self.last_ns = self.last_ns.max(now_ns);
             record(&mut self.latency_ns, now_ns.saturating_sub(asked_ns));
         }
     }
@@ -107,6 +111,7 @@ impl Counters {
         self.late_ns.add(&other.late_ns)?;
         self.answered += other.answered;
         self.answered_ever += other.answered_ever;
+        self.last_ns = self.last_ns.max(other.last_ns);
         self.unanswered += other.unanswered;
         self.overloaded |= other.overloaded;
         self.failed.merge(&other.failed);
