@@ -21,7 +21,7 @@ use crate::{
     server::{self, Durability, Kind, Launch, Programs, ask},
 };
 
-/// Which busload, on the command line of an experiment.
+/// Arguments about the busload binary.
 #[derive(Debug, Args)]
 pub struct Binary {
     /// The busload binary [default: beside this program, then target/release/busload]
@@ -39,14 +39,14 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// How it is started on these processors; its directories are made in `directory`.
+    /// Makes a starter on these processors, with directories in `directory`.
     pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
         let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
         Starter { busload, arguments, cpus, directory }
     }
 }
 
-/// What busload is and where it runs, on the command line of an experiment.
+/// Arguments about busload and the machine.
 #[derive(Debug, Args)]
 pub struct Served {
     /// Which busload
@@ -75,7 +75,7 @@ impl Served {
         cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
     }
 
-    /// How the binary is started; its directories are made in `directory`.
+    /// Makes a starter, with directories in `directory`.
     pub fn starter(&self, busload: PathBuf, directory: PathBuf) -> Result<Starter> {
         Ok(self.binary.starter(busload, cpus(&self.server_cpu)?, directory))
     }
@@ -107,14 +107,13 @@ impl Table {
     }
 }
 
-/// How busload is started, the same for all measurements.
+/// Starter of busload servers, the same for all measurements.
 #[derive(Clone, Debug)]
 pub struct Starter {
     pub busload: PathBuf,
     pub arguments: Vec<String>,
-    /// Where it runs, or anywhere.
     pub cpus: Option<CpuList>,
-    /// Where its directories are made.
+    /// Parent of the servers' directories.
     pub directory: PathBuf,
 }
 
@@ -164,12 +163,12 @@ impl Starter {
 }
 
 impl Server {
-    /// Where it listens for RESP.
+    /// Returns the address for RESP.
     pub fn resp(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Where it listens for gRPC and HTTP.
+    /// Returns the address for gRPC and HTTP.
     pub fn http(&self) -> SocketAddr {
         self.server.http()
     }
@@ -178,7 +177,7 @@ impl Server {
         self.server.pid()
     }
 
-    /// How long it took from its start until it answered `PING`.
+    /// Returns the time from its start until it answered `PING`.
     pub fn ready_after(&self) -> Duration {
         self.server.ready_after()
     }
@@ -245,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_metric_is_found_by_name_and_table() {
-        let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\nx{table=\"other\",y=\"z\"} 1.5e3\n";
+        let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\n\
+                    x{table=\"other\",y=\"z\"} 1.5e3\n";
         let metrics = Metrics { text: text.to_owned() };
         assert_eq!(metrics.of_table("x", "db"), Some(5.0));
         assert_eq!(metrics.of_table("x_total", "db"), Some(7.0));

@@ -10,19 +10,18 @@ use crate::{
     server::Durability,
 };
 
-/// One combination that is measured.
+/// Combination of settings that `kv` measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     pub operation: Operation,
-    /// How much at once.
     pub pace: Pace,
-    /// What survives a crash.
+    /// Writes that survive a crash.
     pub durability: Durability,
     pub net_threads: u32,
 }
 
 impl Case {
-    /// All combinations, those that are looked at together next to each other.
+    /// Returns all combinations; those that people compare are neighbours.
     pub fn combinations(arguments: &Kv) -> Vec<Self> {
         let mut cases = Vec::new();
         for &durability in &arguments.durability {

@@ -26,7 +26,7 @@ const FONT: &str = "sans-serif";
 #[derive(Clone, Debug)]
 pub struct Axis {
     title: String,
-    /// Of a logarithmic one.
+    /// Base of a logarithmic axis.
     base: Option<f64>,
 }
 
@@ -35,12 +35,12 @@ impl Axis {
         Self { title: title.to_owned(), base: None }
     }
 
-    /// With a mark at every power of `base`.
+    /// Makes an axis with a mark at every power of `base`.
     pub fn logarithmic(title: &str, base: f64) -> Self {
         Self { title: title.to_owned(), base: Some(base) }
     }
 
-    /// From what to what it goes so that all values are on it, with some room.
+    /// Returns the range that holds all values and some space.
     fn range(&self, values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
         let most = values.clone().fold(f64::MIN_POSITIVE, f64::max);
         let Some(base) = self.base else { return 0.0..most * 1.1 };
@@ -56,7 +56,6 @@ impl Axis {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// What stands beside it.
     pub label: String,
 }
 
@@ -91,7 +90,6 @@ pub enum Style {
 pub struct Line {
     pub title: String,
     pub colour: (u8, u8, u8),
-    /// How they are drawn.
     pub style: Style,
     pub points: Vec<Point>,
 }
@@ -103,12 +101,12 @@ impl Line {
     }
 }
 
-/// Where there is room for the legend.
+/// Corner of the legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corner {
-    /// Of lines that rise.
+    /// Corner above lines that rise.
     UpperLeft,
-    /// Of lines that fall.
+    /// Corner below lines that fall.
     LowerLeft,
 }
 
@@ -117,9 +115,7 @@ pub struct Chart {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
-    /// What is on it.
     pub lines: Vec<Line>,
-    /// Where the legend is.
     pub legend: Corner,
 }
 

@@ -25,7 +25,7 @@ use crate::{
     limits::POLL,
 };
 
-/// Where an experiment writes its results, and a new directory for what goes with it: below
+/// Makes the directory for an experiment's results, and a temporary directory: below
 /// `parent`, or where the system has temporary files.
 pub fn directories(cleanup: &Cleanup, out: &Path, parent: Option<&Path>) -> Result<Directory> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
@@ -147,7 +147,7 @@ impl Process {
         owned.children.iter_mut().find(|(id, _)| *id == self.id).and_then(|(_, child)| take(child))
     }
 
-    /// How it ended, if it did.
+    /// Returns how it ended, if it did.
     pub fn poll_exit(&self) -> Option<ExitStatus> {
         self.with_child(|child| child.try_wait().ok().flatten())
     }

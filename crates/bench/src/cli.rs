@@ -22,9 +22,10 @@ use crate::{
 const ABOUT: &str = "\
 Experiments against busload and its peers.
 
-Each experiment starts the servers itself, each in a temporary directory and on a processor of its own, runs its load from \
-one thread on another processor, prints a table and can append to a CSV file. Compare ratios within one run, never times \
-of different runs: machines differ, and so do their days.";
+Each experiment starts the servers itself, each in a temporary directory and on a processor of \
+its own, runs its load from one thread on another processor, prints a table and can append to a \
+CSV file. Compare ratios within one run, never times of different runs: machines differ, and so \
+do their days.";
 
 const KV_HELP: &str = "\
 What is measured
@@ -162,11 +163,12 @@ pub struct Kv {
 
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Some connections write new keys at full pipelined speed; one more asks for one of the keys written so far, alone on its \
-connection, and every one of its replies is timed. At each step the writers pause and the server's resident memory is \
-read: what it has grown by since its start, less the bytes of keys and values, by entry, is `over B`. `lost ms` is \
-how long threads of the server or of this program were ready but had no processor in the step (other programs, or \
-the host of a virtual machine): slow replies that it explains are not the server's.")]
+Some connections write new keys at full pipelined speed; one more asks for one of the keys \
+written so far, alone on its connection, and every one of its replies is timed. At each step the \
+writers pause and the server's resident memory is read: what it has grown by since its start, \
+less the bytes of keys and values, by entry, is `over B`. `lost ms` is how long threads of the \
+server or of this program were ready but had no processor in the step (other programs, or the \
+host of a virtual machine): slow replies that it explains are not the server's.")]
 pub struct Growth {
     /// Servers to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]
@@ -196,8 +198,9 @@ pub struct Growth {
 
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Writes every key once, stops the server (SIGTERM), starts it again on the same directory, and times that until it \
-serves. The files are in the page cache, as after a crash of the process but not of the machine.")]
+Writes every key once, stops the server (SIGTERM), starts it again on the same directory, and \
+times that until it serves. The files are in the page cache, as after a crash of the process but \
+not of the machine.")]
 pub struct Recovery {
     /// Servers to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]
@@ -227,8 +230,9 @@ pub struct Recovery {
 
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-System calls are counted by strace (where it is installed) over one second of a run of their own, as it slows the \
-server; the counts per request stay meaningful, the throughput of that run is not shown.")]
+System calls are counted by strace (where it is installed) over one second of a run of their \
+own, as it slows the server; the counts per request stay meaningful, the throughput of that run \
+is not shown.")]
 pub struct Connections {
     /// Servers to measure; the last one is the baseline of the ratios
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload,redis")]
@@ -274,7 +278,7 @@ pub struct NullServer {
     pub reply_bytes: usize,
 }
 
-/// What the load looks like.
+/// Arguments about the load.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub struct Load {
@@ -298,7 +302,7 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// Where and how servers run.
+/// Arguments about servers and the machine.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Servers and machine")]
 pub struct Setup {
@@ -352,7 +356,7 @@ impl Setup {
         cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
     }
 
-    /// Where temporary directories are made.
+    /// Returns the parent of temporary directories.
     pub fn directory(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(std::env::temp_dir)
     }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// When a measurement counts.
+/// Time span in which answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Nothing before this counts.
     pub from_ns: u64,
-    /// Nothing from this on counts, and nobody asks again.
+    /// End: answers from here on do not count, and nobody asks again.
     pub until_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a load saw: how many answers, how long they took, and what was wrong with them.
+//! Answers that a load saw: how many, how long they took, and what was wrong with them.
 
 use std::{
     cell::Cell,
@@ -20,18 +20,18 @@ use crate::{
 /// Rows with acknowledged upserts that counters keep, to be looked at afterwards.
 const ACKNOWLEDGED_KEPT: usize = 1_000;
 
-/// What a load, or a part of it, saw.
+/// Answers that a load, or a part of it, saw.
 #[derive(Clone, Debug)]
 pub struct Counters {
     /// Times of the requests that count, in nanoseconds.
     pub latency_ns: Histogram<u64>,
-    /// How late they were sent; of an open loop only.
+    /// Delays in sending them; of an open loop only.
     pub late_ns: Histogram<u64>,
     /// Rows, or chunks, answered within the window.
     pub answered: u64,
     /// Rows answered at all, the warm-up included.
     pub answered_ever: u64,
-    /// When the last answer within the window came.
+    /// Moment of the last answer within the window.
     pub last_ns: u64,
     /// Requests never answered; of an open loop only.
     pub unanswered: u64,
@@ -39,7 +39,7 @@ pub struct Counters {
     pub overloaded: bool,
     /// Refusals and wrong answers.
     pub failed: Failed,
-    /// Some of the rows whose upsert was acknowledged.
+    /// Rows whose upsert was acknowledged: some of them.
     pub acknowledged: Vec<u64>,
     /// Versions of upserts that were handed out.
     pub versions: u64,
@@ -47,7 +47,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Nothing seen so far.
+    /// Makes counters that have seen nothing.
     pub fn new() -> Result<Self> {
         Ok(Self {
             latency_ns: new_histogram()?,
@@ -122,7 +122,7 @@ impl Counters {
 }
 
 thread_local! {
-    /// Which shard this thread writes to. Threads that never asked for one share the first.
+    /// Shard that this thread writes to. Threads that never asked for one share the first.
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -135,7 +135,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// One shard for each of `threads` threads and one for all others.
+    /// Makes a shard for each of `threads` threads and one for all others.
     pub fn new(threads: usize) -> Result<Self> {
         let counters: Result<Vec<_>> =
             (0..=threads).map(|_| Ok(Mutex::new(Counters::new()?))).collect();
@@ -155,7 +155,7 @@ impl Shards {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them together.
+    /// Adds up the counters of all threads.
     pub fn total(&self) -> Result<Counters> {
         let mut total = Counters::new()?;
         for counters in &self.counters {

@@ -36,7 +36,7 @@ use crate::{
     server::{Durability, Kind, Launch, Programs, Server},
 };
 
-/// What all experiments share.
+/// State that the experiments on memory tables share.
 struct Bench<'a> {
     cleanup: Cleanup,
     programs: Programs,

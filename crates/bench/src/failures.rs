@@ -51,7 +51,7 @@ impl Failed {
         self.wrong.merge(&other.wrong);
     }
 
-    /// Those of several measurements together.
+    /// Adds up the failures of several measurements.
     pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         all.for_each(|failed| sum.merge(failed));
@@ -62,12 +62,12 @@ impl Failed {
         self.refused.count + self.wrong.count
     }
 
-    /// One of them; a wrong answer rather than a refusal.
+    /// Returns one of them; a wrong answer rather than a refusal.
     pub fn example(&self) -> Option<&str> {
         self.wrong.example.as_deref().or(self.refused.example.as_deref())
     }
 
-    /// Notes beside a row in which some requests failed.
+    /// Returns the notes beside a row in which some requests failed.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let kinds = [("REFUSED", &self.refused), ("WRONG", &self.wrong)].into_iter();
         kinds.filter(|(_, failures)| 0 < failures.count).map(|(kind, failures)| {

@@ -1,4 +1,4 @@
-//! What the system says about processors and processes.
+//! Facts that the system tells about processors and processes.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -169,7 +169,7 @@ pub fn settle(directory: &Path) -> Result<()> {
     rustix::fs::syncfs(file).context("syncfs")
 }
 
-/// One line that says on what the numbers were measured.
+/// Describes the machine in one line.
 pub fn describe() -> String {
     let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let system = rustix::system::uname();

@@ -26,13 +26,13 @@ pub const LOAD_SHARE_HIGH: f64 = 0.95;
 /// Below this share of a processor the server was not what limited it.
 pub const SERVER_SHARE_LOW: f64 = 0.90;
 
-/// How late an open-loop request may leave (99th percentile) before the run is marked.
+/// Delay of an open loop's requests (99th percentile) above which the run is marked.
 const LATE_US: f64 = 100.0;
 
 /// Above this share of lost time a measurement is marked: other programs were at work.
 const DISTURBED_SHARE: f64 = 0.05;
 
-/// How the load is paced.
+/// Pace of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// This many requests under way on every connection.
@@ -41,7 +41,7 @@ pub enum Pace {
     Rate(u64),
 }
 
-/// One measurement of one server.
+/// Plan of one measurement of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     pub address: SocketAddr,
@@ -50,7 +50,7 @@ pub struct Plan<'a> {
     pub clients: usize,
     pub pace: Pace,
     pub pool: &'a Pool,
-    /// Where in the pool to start.
+    /// Position in the pool to start at.
     pub start: u64,
     pub warm_up: Duration,
     pub window: Duration,
@@ -104,7 +104,7 @@ impl Sample {
         }
     }
 
-    /// What a reader must know before trusting the measurements.
+    /// Says what a reader must know before trusting the measurements.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
         let server_idles = self.server_cpu.is_none_or(|share| share < SERVER_SHARE_LOW);

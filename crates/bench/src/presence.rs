@@ -1,4 +1,4 @@
-//! Which chunks are on the server's disk.
+//! Chunks that are on the server's disk.
 
 use std::net::SocketAddr;
 

@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::bytes::{bytes_text, parse_bytes};
 
-/// How far away the store is.
+/// Distance to the object store.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Distance {
     /// Milliseconds until the first byte of a response of the object store
@@ -26,7 +26,7 @@ pub struct Distance {
 impl Distance {
     pub const ZERO: Self = Self { first_byte: 0, jitter: 0, bandwidth: 0 };
 
-    /// As what the proxy does to its responses.
+    /// Returns what the proxy does to responses.
     fn faults(&self) -> Faults {
         Faults {
             first_byte: Duration::from_millis(self.first_byte),
@@ -37,7 +37,7 @@ impl Distance {
         }
     }
 
-    /// In a few words.
+    /// Describes the distance in a few words.
     pub fn text(&self) -> String {
         let bandwidth = match self.bandwidth {
             0 => "no limit of bytes".to_owned(),
@@ -64,7 +64,7 @@ impl Remote {
         Self::in_front_of(Arc::new(bucket), distance, seed)
     }
 
-    /// The same bucket at another distance.
+    /// Serves the same bucket at another distance.
     pub fn beside(&self, distance: Distance, seed: u64) -> Result<Self> {
         Self::in_front_of(Arc::clone(&self.bucket), distance, seed)
     }
@@ -75,12 +75,12 @@ impl Remote {
         Ok(Self { proxy, bucket })
     }
 
-    /// Where the proxy listens.
+    /// Returns the address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.proxy.address()
     }
 
-    /// Where the directories of stores are made.
+    /// Returns the parent directory of stores.
     pub fn directory(&self) -> &Path {
         self.bucket.directory()
     }
@@ -94,12 +94,12 @@ impl Remote {
         self.proxy.set(distance.faults());
     }
 
-    /// From now on only new requests are remembered.
+    /// Empties the log of requests.
     pub fn forget(&self) {
         self.proxy.forget();
     }
 
-    /// What was asked for since [`Remote::forget`].
+    /// Returns the requests since [`Remote::forget`].
     pub fn seen(&self) -> Vec<Seen> {
         self.proxy.seen()
     }

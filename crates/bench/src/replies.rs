@@ -1,4 +1,4 @@
-//! What the replies of a measurement were, beside being answers.
+//! Replies of a measurement that should not have come.
 
 use busload_resp::reply::ReplyCounter;
 

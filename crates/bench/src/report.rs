@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// How the cells of a column are aligned.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Align {
     Left,
@@ -19,20 +19,20 @@ enum Align {
 /// A column of a table over rows of type `R`: its heading, and what each row shows below it.
 pub struct Column<R> {
     title: &'static str,
-    /// Characters; a longer cell moves the rest of its row.
+    /// Characters; a longer value moves the rest of its row.
     width: usize,
     align: Align,
-    cell: fn(&R) -> String,
+    value: fn(&R) -> String,
 }
 
 /// Returns a column of numbers.
-pub const fn number<R>(title: &'static str, width: usize, cell: fn(&R) -> String) -> Column<R> {
-    Column { title, width, align: Align::Right, cell }
+pub const fn number<R>(title: &'static str, width: usize, value: fn(&R) -> String) -> Column<R> {
+    Column { title, width, align: Align::Right, value }
 }
 
 /// Returns a column of text.
-pub const fn text<R>(title: &'static str, width: usize, cell: fn(&R) -> String) -> Column<R> {
-    Column { title, width, align: Align::Left, cell }
+pub const fn text<R>(title: &'static str, width: usize, value: fn(&R) -> String) -> Column<R> {
+    Column { title, width, align: Align::Left, value }
 }
 
 /// A field of a CSV file over rows of type `R`.
@@ -48,19 +48,19 @@ pub const fn field<R>(name: &'static str, value: fn(&R) -> String) -> Field<R> {
 
 /// Formats one line of a table, without space at its end.
 pub fn line<R>(columns: &[Column<R>], row: &R) -> String {
-    aligned(columns, |column| (column.cell)(row))
+    aligned(columns, |column| (column.value)(row))
 }
 
-fn aligned<R>(columns: &[Column<R>], cell: impl Fn(&Column<R>) -> String) -> String {
+fn aligned<R>(columns: &[Column<R>], value: impl Fn(&Column<R>) -> String) -> String {
     let mut line = String::new();
     for column in columns {
-        let (cell, width) = (cell(column), column.width.max(column.title.len()));
+        let (value, width) = (value(column), column.width.max(column.title.len()));
         if !line.is_empty() {
             line.push_str("  ");
         }
         match column.align {
-            Align::Left => line.push_str(&format!("{cell:<width$}")),
-            Align::Right => line.push_str(&format!("{cell:>width$}")),
+            Align::Left => line.push_str(&format!("{value:<width$}")),
+            Align::Right => line.push_str(&format!("{value:>width$}")),
         }
     }
     line.truncate(line.trim_end().len());

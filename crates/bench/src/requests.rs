@@ -15,7 +15,7 @@ pub const KEY_BYTES: usize = 16;
 
 const KEY_PREFIX: &[u8] = b"key:";
 
-/// What a case asks for.
+/// Operations that a case sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Operation {
     /// Read a key
@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-/// Which keys and values a load uses.
+/// Keys and values that a load uses.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpace {
     pub keys: u64,
@@ -50,7 +50,7 @@ pub struct KeySpace {
 #[derive(Debug)]
 pub struct Pool {
     bytes: Vec<u8>,
-    /// Where each request starts, and at last where the bytes end.
+    /// Start of each request, and at last the end of the bytes.
     starts: Vec<usize>,
 }
 

@@ -15,14 +15,14 @@ use crate::{
     tables::Measured,
 };
 
-/// How late an open-loop request may be asked (99th percentile) before the row is marked.
+/// Delay of an open loop's requests (99th percentile) above which the row is marked.
 const LATE_US: f64 = 250.0;
 
 /// Above this share of one processor, programs that have nothing to do with it have disturbed a
 /// measurement.
 const DISTURBED: f64 = 0.1;
 
-/// Who answers the load.
+/// Process or thread that answers the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answering {
     /// This program itself, as the S3 server in it, or nobody.
@@ -46,7 +46,7 @@ impl Answering {
     }
 }
 
-/// Whose processor time is measured beside our own.
+/// Processes whose processor time is measured beside our own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watched {
     pub answering: Answering,
@@ -153,7 +153,7 @@ pub struct Sample {
     /// Requests to the object store and bytes from it, where they were counted.
     pub store_requests: Option<f64>,
     pub store_bytes: Option<f64>,
-    /// How late an open loop asked: 99th percentile in microseconds.
+    /// Delay of an open loop's requests: 99th percentile in microseconds.
     pub late_p99_us: Option<f64>,
     /// Requests of an open loop that were never answered.
     pub unanswered: u64,
@@ -161,7 +161,7 @@ pub struct Sample {
     pub overloaded: bool,
     /// The load's thread may be what limited the server.
     pub load_bound: bool,
-    /// All of the store was on local disk before the measurement ended.
+    /// Whether all of the store was on local disk before the measurement ended.
     pub filled_early: bool,
     /// Refused requests and wrong answers, the warm-up included.
     pub failed: Failed,
@@ -243,7 +243,7 @@ impl Sample {
     }
 }
 
-/// When a measurement ends.
+/// End of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     WithWindow,

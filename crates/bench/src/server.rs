@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// What survives a crash.
+/// Writes that survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
     /// No log at all. busload: sync=off; Redis: no append-only file
@@ -81,7 +81,7 @@ impl Durability {
     }
 }
 
-/// Where the programs are and how they run, the same for all cases.
+/// Programs and their arguments, the same for all cases.
 #[derive(Clone, Debug)]
 pub struct Programs {
     pub busload: PathBuf,
@@ -94,7 +94,7 @@ pub struct Programs {
     pub cpus: Option<CpuList>,
 }
 
-/// One server to start.
+/// Server to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     pub kind: Kind,
@@ -103,7 +103,7 @@ pub struct Launch<'a> {
     pub net_threads: u32,
     /// Its data; what is there already is recovered.
     pub directory: &'a Path,
-    /// What it will be asked and the bytes of a value; only the null server needs to know.
+    /// Operation that will be sent and bytes of a value; only the null server needs to know.
     pub null_reply: (Operation, usize),
 }
 
@@ -191,7 +191,7 @@ impl Server {
         self.address
     }
 
-    /// Where busload listens for HTTP and gRPC; the others do not.
+    /// Returns the address for HTTP and gRPC, which only busload serves.
     pub fn http(&self) -> SocketAddr {
         self.http
     }
@@ -200,7 +200,7 @@ impl Server {
         self.process.pid()
     }
 
-    /// How long it took from its start until it served.
+    /// Returns the time from its start until it served.
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
@@ -267,7 +267,7 @@ fn free_addresses() -> Result<[SocketAddr; 2]> {
     Ok([one.local_addr()?, other.local_addr()?])
 }
 
-/// What a server prints, read by a thread per pipe so that it never blocks on us.
+/// Output of a server, read by a thread per pipe so that it never blocks on us.
 #[derive(Clone, Debug, Default)]
 struct Output {
     printed: Arc<Mutex<Printed>>,

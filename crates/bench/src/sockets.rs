@@ -48,7 +48,7 @@ impl Poll {
         }
     }
 
-    /// How many sockets the last wait found something for.
+    /// Returns how many sockets the last wait found something for.
     pub fn ready_count(&self) -> usize {
         self.events.len()
     }

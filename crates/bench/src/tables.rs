@@ -10,7 +10,7 @@ use crate::{
     report::{self, Column, Csv, Field},
 };
 
-/// What is measured for a row, once or as the medians of several rounds.
+/// Measurements of a row: of one round, or the medians of several.
 pub trait Measured: Clone {
     /// Returns the median of every number, each for itself. Failures add up.
     fn median(samples: &[Self]) -> Self;
@@ -25,13 +25,13 @@ pub trait Measured: Clone {
     fn failed(&self) -> &Failed;
 }
 
-/// What a row of a table measures.
+/// Case that a row of a table measures.
 pub trait Case: Copy + 'static {
-    /// What measuring it gives.
+    /// Result of measuring it.
     type Sample: Measured;
-    /// What its sample is compared with.
+    /// Comparisons of its sample with others.
     type Ratios: Copy + Default;
-    /// What all records of a run have in common.
+    /// Facts that all records of a run have in common.
     type Setting: Clone;
 
     /// The columns of its table.
@@ -57,7 +57,7 @@ pub struct Row<C: Case> {
     pub round: usize,
 }
 
-/// All rows measured so far, in their order.
+/// Rows measured so far, in their order.
 pub struct Rows<C: Case> {
     rows: Vec<Row<C>>,
     pub setting: C::Setting,

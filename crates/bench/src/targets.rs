@@ -13,7 +13,7 @@ const COLUMNS: &[Column<Target>] = &[
     text("that is", 7, |target| target.quotient.clone()),
 ];
 
-/// What a number is counted in.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Count,
@@ -50,7 +50,7 @@ impl Unit {
     }
 }
 
-/// What a number is to be.
+/// Bound that a number is to keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wanted {
     AtLeast(f64),
@@ -66,7 +66,7 @@ pub struct Target {
     pub unit: Unit,
     pub value: Option<f64>,
     pub wanted: Wanted,
-    /// What was divided by what, for people.
+    /// Division that gave the value, for people.
     pub quotient: String,
 }
 

@@ -77,7 +77,7 @@ pub struct Disk {
     pub fio: PathBuf,
 }
 
-/// How the file is opened.
+/// Ways to open the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
     /// Through the page cache
@@ -95,7 +95,7 @@ impl Mode {
     }
 }
 
-/// One measurement, as fio reports it in an element of `jobs`.
+/// Measurement, as fio reports it in an element of `jobs`.
 struct Measured {
     mode: Mode,
     jobs: u64,
@@ -169,9 +169,7 @@ impl Disk {
         }
         let (blocks, jobs) = (self.size / self.block, self.jobs.iter().copied().max());
         if blocks < jobs.unwrap_or(1) || DISK_BLOCKS_MAX < blocks {
-            bail_usage!(
-                "--size is at least a block for each job, at most {DISK_BLOCKS_MAX} blocks"
-            );
+            bail_usage!("--size is a block for each job at least, {DISK_BLOCKS_MAX} at most");
         }
         if !(0.01..=3_600.0).contains(&self.seconds) {
             bail_usage!("--seconds is 0.01 to 3600");

@@ -82,7 +82,8 @@ fn about(arguments: &Dolt, busload: &Path, store: &Store) -> Result<String> {
     let (mean, ratio) = store.means();
     let mut parts = vec![utc_now(), machine::describe(), machine::program_version(busload)?];
     parts.push(format!(
-        "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%, {} of them in the current version",
+        "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%, {} of them in the \
+         current version",
         store.count(),
         measurement(mean),
         store.files.len(),

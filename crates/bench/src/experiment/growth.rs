@@ -19,7 +19,7 @@ use crate::{
     stats::{float, float_of, mebibytes, new_histogram, percentile_us, record},
 };
 
-/// What one step of the growth measured. Times are in microseconds.
+/// Measurements of one step of the growth. Times are in microseconds.
 struct Step {
     server: &'static str,
     durability: Durability,
@@ -209,8 +209,8 @@ impl Growing {
         Ok(())
     }
 
-    /// What was lost is read here and not with every reply: it costs system calls, so it covers the
-    /// time since the slow reply before.
+    /// Reads the lost time only here and not with every reply, as it costs system calls: it covers
+    /// the time since the slow reply before.
     fn note_slow(&mut self, latency_ns: u64) {
         self.slow_count += 1;
         let lost_ns = lost_ns(self.pid);

@@ -2,13 +2,13 @@
 //! fixed windows, and by busload.
 //!
 //! ```text
-//!   arguments --> sections: which rows --> harness: measures one -----------------+
-//!                                            |                                |
-//!       database: given or own cluster <-----+--> tasks: clients in process   |--> counters --> sample
-//!       loading: the table                   |      plain, library, ceiling   |
-//!       server: the busload binary <---------+--> wire: clients over RESP ----+
-//!                                                                             |
-//!                        table, statistics.csv, plot, summary <---- rows <-----+
+//!   arguments --> sections: which rows --> harness: measures one --------------+
+//!                                            |                                 |
+//!       database: given or own cluster <-----+--> tasks: clients in process    |
+//!       loading: the table                   |      plain, library, ceiling    |
+//!       server: the busload binary <---------+--> wire: clients over RESP      v
+//!                                                              counters --> sample
+//!                        tables, statistics.csv, plot, summary <--- rows <-------+
 //! ```
 //!
 //! Rows that are compared are measured in turns, round after round, and what is shown are medians.

@@ -16,7 +16,7 @@ use crate::{
 /// Connections that write the records.
 const WRITERS: usize = 16;
 
-/// How a server came back.
+/// Result of a server's restarts.
 struct CameBack {
     kind: Kind,
     durability: Durability,
@@ -149,7 +149,7 @@ fn check_size(server: &Server, space: KeySpace) -> Result<()> {
     Ok(())
 }
 
-/// What the server itself said about its recovery.
+/// Returns what the server itself printed about its recovery.
 fn own_words(server: &Server) -> impl Iterator<Item = String> {
     server.output().into_iter().filter(|line| {
         let line = line.to_lowercase();

@@ -36,15 +36,15 @@ impl Section {
     }
 }
 
-/// Where busload has the chunks.
+/// State of busload's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cache {
     /// Nowhere: each read is the first of its extent.
     Cold,
-    /// Whole files are on their way.
+    /// Fills of whole files are under way.
     Filling,
     Disk,
-    /// In its memory, decoded.
+    /// Chunks are in its memory, decoded.
     Memory,
     /// Busload has no part in it.
     Unused,
@@ -63,14 +63,14 @@ impl Cache {
     }
 }
 
-/// How chunks are asked for, or what they are compared with.
+/// Ways to ask for chunks, and what they are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// The object store, by range, indexes known.
     Direct,
-    /// One chunk a call.
+    /// Calls with one chunk each.
     GetChunk,
-    /// Many chunks a call.
+    /// Calls with many chunks each.
     GetChunks,
     /// `GET` over RESP, one under way on a connection.
     Resp,
@@ -80,7 +80,7 @@ pub enum Way {
     Check,
     /// Reads of a local copy by the load itself.
     Pread,
-    /// The same by a thread that sends the bytes over loopback.
+    /// Reads by a thread that sends the bytes over loopback.
     PreadSend,
 }
 
@@ -100,7 +100,7 @@ impl Way {
     }
 }
 
-/// Which chunks are asked for.
+/// Choices of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     /// Each names the next.
@@ -111,9 +111,7 @@ pub enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     pub section: Section,
-    /// Where the chunks are.
     pub cache: Cache,
-    /// How they are asked for.
     pub way: Way,
     pub form: Form,
     pub work: Work,
@@ -136,9 +134,9 @@ impl Case {
 /// Chunks at a time, where a flag does not say otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Batches {
-    /// Of a `GetChunks` call.
+    /// Chunks of a `GetChunks` call.
     pub call: usize,
-    /// Of a RESP pipeline.
+    /// Requests of a RESP pipeline.
     pub pipeline: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Those who ask for chunks, each with one request under way.
+//! Callers that ask for chunks, each with one request under way.
 
 mod bare;
 mod direct;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// What is asked for.
+/// Forms in which chunks are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     Decoded,
@@ -43,17 +43,17 @@ impl Form {
 pub enum Caller {
     /// Ranged reads of the object store.
     Direct(Direct),
-    /// One chunk a call.
+    /// Calls with one chunk each.
     GetChunk(GetChunk),
-    /// Many chunks a call.
+    /// Calls with many chunks each.
     GetChunks(GetChunks),
-    /// One chunk a command.
+    /// Commands with one chunk each.
     Resp(Resp),
     Check(Check),
 }
 
 impl Caller {
-    /// One request and its answer.
+    /// Sends one request and waits for its answer.
     pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<Bytes, Failure> {
         match self {
             Self::Direct(direct) => direct.ask(store, numbers[0]).await,

@@ -42,13 +42,10 @@ const WARM: &str = "warm";
 const RAM: &str = "ram";
 const STORED: &str = "stored";
 
-/// Everything that rows share.
+/// Everything that the measurements of rows share.
 pub struct Harness<'a> {
-    /// What was asked for.
     pub arguments: &'a Chunks,
-    /// What has to be ended.
     pub cleanup: Cleanup,
-    /// How busload is started.
     pub starter: Starter,
     pub remote: Remote,
     /// The store that most sections read.
@@ -58,7 +55,7 @@ pub struct Harness<'a> {
 }
 
 impl<'a> Harness<'a> {
-    /// With a store that was made in the object store's directory.
+    /// Makes a harness over a store in the object store's directory.
     pub fn new(
         arguments: &'a Chunks,
         cleanup: Cleanup,
@@ -172,7 +169,7 @@ impl<'a> Harness<'a> {
         Ok(Sample { filled_early, ..self.with_traffic(sample, &traffic) })
     }
 
-    /// What the main store was asked for since it was last told to forget.
+    /// Sorts the requests to the main store since the log was emptied.
     pub fn traffic(&self) -> Traffic {
         self.store.traffic(&self.remote.seen())
     }
@@ -208,7 +205,7 @@ impl<'a> Harness<'a> {
         sample
     }
 
-    /// One server with everything on local disk, and once more in memory.
+    /// Starts a server with everything on local disk, and once more in memory.
     fn start_warm(&self) -> Result<Server> {
         let memory = format!("fill=whole&memory={}", self.store.contents_bytes() * 2 + (64 << 20));
         let tables = [
@@ -244,7 +241,7 @@ impl<'a> Harness<'a> {
         self.runtime.block_on(wait_local(server.http(), table, &self.store.addresses(&numbers)))
     }
 
-    /// One chunk of every file, so that all are on their way.
+    /// Reads one chunk of every file, so that all files fill.
     async fn touch(&self, channels: &Channels, table: &str, store: &Store) -> Result<()> {
         let mut call = GetChunk::new(channels, 0, table, Form::Decoded);
         let mut touched = vec![false; store.files.len()];

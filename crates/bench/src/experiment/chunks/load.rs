@@ -19,10 +19,10 @@ use crate::{
     sample::{Answering, Cpu, Ends, Mark, Sample, Watched},
 };
 
-/// Which chunks callers ask for.
+/// Choice of the chunks that callers ask for.
 #[derive(Clone, Debug)]
 pub enum Picks {
-    /// Any, for ever; the seed decides.
+    /// Random chunks, for ever; the seed decides.
     Random(u64),
     /// These, each once, shared by all callers.
     List(Arc<[u32]>),
@@ -32,12 +32,11 @@ pub enum Picks {
         first: u32,
         /// Chunks to follow before the end.
         most: usize,
-        /// What comes at the end.
         end: ChainEnd,
     },
 }
 
-/// What comes at the end of a chain.
+/// Behaviour at the end of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainEnd {
     Stop,
@@ -91,7 +90,7 @@ pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sam
     Ok(sample.with_thread(cpu))
 }
 
-/// What all callers have in common.
+/// State that all callers share.
 struct Callers<'a> {
     store: &'a Store,
     window: Window,
@@ -145,7 +144,7 @@ impl Callers<'_> {
         }
     }
 
-    /// One request; `None` when it was the last.
+    /// Sends one request; `None` when it was the last.
     async fn one(&self, caller: &mut Caller, numbers: &[u32]) -> Option<Bytes> {
         let asked_ns = now_ns();
         if self.window.until_ns <= asked_ns {
@@ -168,7 +167,7 @@ impl Callers<'_> {
     }
 }
 
-/// The same for one caller that blocks this thread.
+/// Lets one caller ask that blocks this thread.
 pub fn run_blocking(
     store: &Store,
     plan: &Plan,

@@ -17,7 +17,7 @@ pub struct Measurement {
     pub section: Section,
     pub name: String,
     pub unit: Unit,
-    /// One for each round.
+    /// Values, one for each round.
     pub values: Vec<f64>,
 }
 
@@ -52,7 +52,7 @@ const FIELDS: &[Field<Measurement>] = &[
     field("value", |one| one.values.last().map(|value| format!("{value:.6}")).unwrap_or_default()),
 ];
 
-/// All of them, and measurements.csv.
+/// List of measurements, and measurements.csv.
 pub struct Measurements {
     csv: Csv<Measurement>,
     measurements: Vec<Measurement>,

@@ -12,7 +12,7 @@ use crate::{
 
 pub type Row = tables::Row<Case>;
 
-/// What all records of a run have in common.
+/// Facts that all records of a run have in common.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setting {
     /// Mean bytes of a chunk.
@@ -21,7 +21,7 @@ pub struct Setting {
     pub first_byte_ms: u64,
 }
 
-/// What a row stands beside.
+/// Comparisons of a row with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ratios {
     /// Chunks per second beside direct reads at the same load.

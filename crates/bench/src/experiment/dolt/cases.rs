@@ -30,12 +30,12 @@ impl Section {
     }
 }
 
-/// From where, and in which state that is.
+/// Sources of the data, and their states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// As many bytes of the files from the object store, a range after the other.
+    /// A plain download of as many bytes from the object store, one range after the other.
     Download,
-    /// The same, many ranges at once.
+    /// A plain download with many ranges at once.
     Downloads,
     /// The replay itself against the object store, indexes known.
     Direct,
@@ -43,7 +43,7 @@ pub enum Way {
     Cold,
     /// Through busload that has everything on local disk.
     Warm,
-    /// The same with the object store at 0 ms.
+    /// Through a warm busload with the object store at 0 ms.
     Near,
 }
 
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-/// What busload gives places in: its setting `dolt_layout`.
+/// Busload's setting `dolt_layout`: where the advertised chunk locations are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Layout {
     /// The table files
@@ -91,7 +91,6 @@ pub struct Case {
     /// Busload's layout, where it matters.
     pub layout: Option<Layout>,
     pub streams: Streams,
-    /// By how many clients.
     pub clients: usize,
 }
 
@@ -110,14 +109,14 @@ impl Case {
     }
 }
 
-/// Whole files by one client.
+/// Returns the cases of a clone by one client.
 pub fn clone() -> Vec<Case> {
     [Way::Download, Way::Downloads, Way::Cold, Way::Warm]
         .map(|way| Case::new(Section::Clone, way))
         .to_vec()
 }
 
-/// Whole files by many.
+/// Returns the cases of many clones at once.
 pub fn clones(clients: usize) -> Vec<Case> {
     [Way::Cold, Way::Warm].map(|way| Case { clients, ..Case::new(Section::Clones, way) }).to_vec()
 }

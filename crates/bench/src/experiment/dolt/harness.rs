@@ -22,7 +22,7 @@ use crate::{
     presence::wait_local,
     remote::{Count, Remote},
     sample::{Answering, Cpu, Mark, Watched},
-    traffic::{Object, Traffic},
+    traffic::Traffic,
 };
 
 /// The prefix of the store in the bucket.
@@ -31,13 +31,10 @@ pub const PREFIX: &str = "store";
 /// The table in the server's own layout: whole files are the same in each.
 const TABLE: &str = "db";
 
-/// Everything that rows share.
+/// Everything that the measurements of rows share.
 pub struct Harness<'a> {
-    /// What was asked for.
     pub arguments: &'a Dolt,
-    /// What has to be ended.
     pub cleanup: Cleanup,
-    /// How busload is started.
     pub starter: Starter,
     /// The object store, and the same at 0 ms.
     pub remotes: Remotes,
@@ -50,13 +47,12 @@ pub struct Harness<'a> {
 /// One bucket at two distances.
 #[derive(Debug)]
 pub struct Remotes {
-    /// As far away as was asked for.
     pub far: Remote,
     pub near: Remote,
 }
 
 impl<'a> Harness<'a> {
-    /// With a store that was made in the object store's directory.
+    /// Makes a harness over a store in the object store's directory.
     pub fn new(
         arguments: &'a Dolt,
         cleanup: Cleanup,
@@ -108,7 +104,8 @@ impl<'a> Harness<'a> {
         Ok(self.sample(vec![read], cpu, &self.remotes.far))
     }
 
-    /// As many bytes as the row beside it reads: all of the files, or as long as the leaves are.
+    /// Returns ranges of as many bytes as the compared row reads: all files, or as long as the
+    /// leaves.
     fn ranges(&self, case: &Case, at_once: usize) -> Ranges {
         let bytes_max =
             if case.section == Section::Scan { self.leaves_bytes() } else { self.store.bytes() };
@@ -139,7 +136,7 @@ impl<'a> Harness<'a> {
         Ok(sample)
     }
 
-    /// One server for all rows, with everything on its disk.
+    /// Measures with one server for all rows, with everything on its disk.
     fn standing(&mut self, case: &Case, seed: u64) -> Result<Sample> {
         let is_near = case.way == Way::Near;
         let standing = if is_near { self.near.take() } else { self.warm.take() };
@@ -154,7 +151,7 @@ impl<'a> Harness<'a> {
         sample
     }
 
-    /// With a table for each of these layouts, whose store is open.
+    /// Starts a server with a table for each of these layouts and waits until their stores are open.
     fn start(&self, remote: &Remote, layouts: &[Option<Layout>]) -> Result<Server> {
         let tables: Vec<_> = layouts.iter().map(|layout| self.table(remote, *layout)).collect();
         let server = self.starter.start(&self.cleanup, &tables)?;
@@ -223,7 +220,7 @@ impl<'a> Harness<'a> {
         })
     }
 
-    /// All clients at once; what they did is one report.
+    /// Runs all clients at once; what they did is one report.
     async fn once(&self, case: &Case, seed: u64, clients: &[Client]) -> Result<Report, Failure> {
         let began_ns = now_ns();
         let reports = join_all(clients.iter().map(|client| self.by_one(case, seed, client))).await;
@@ -259,14 +256,9 @@ impl<'a> Harness<'a> {
         Sample::new(&ended, failure, cpu, self.asked(remote))
     }
 
-    /// What the object store was asked for since it was last told to forget, for table files.
+    /// Counts the requests for table files since the log was emptied.
     fn asked(&self, remote: &Remote) -> Count {
-        let objects = self.store.files.iter().map(|file| Object {
-            name: &file.id,
-            bytes: file.bytes,
-            index_from: file.index_from,
-        });
-        Traffic::of(&remote.seen(), &objects.collect::<Vec<_>>()).of_files()
+        Traffic::of(&remote.seen(), &self.store.files).of_files()
     }
 }
 

@@ -165,10 +165,7 @@ mod tests {
     fn a_replay_that_failed_is_shown() {
         let failure = Failure::Wrong("another chunk".to_owned());
         let sample = Sample::new(&[], Some(failure), CPU, Count::default());
-        assert_eq!(
-            (sample.failed.count(), sample.notes()),
-            (1, "WRONG:1 (another chunk)".to_owned())
-        );
+        assert_eq!((sample.failed.count(), &*sample.notes()), (1, "WRONG:1 (another chunk)"));
         let middle = Sample::median(&[sample.clone(), Sample::default(), sample]);
         assert_eq!(middle.failed.wrong.count, 2);
     }

@@ -1,4 +1,4 @@
-//! What the experiment is to show: each number that was set as a target beside what was measured.
+//! Numbers that were set as targets.
 
 use super::{
     cases::{Case, Layout, Section, Way},
@@ -67,7 +67,7 @@ fn numbers(rows: &Rows<Case>, layouts: &[Layout], store_bytes: u64) -> Vec<Targe
     numbers
 }
 
-/// By the streams that clients use today.
+/// Finds a row measured with the streams that clients use today.
 fn find(rows: &Rows<Case>, section: Section, way: Way, layout: Option<Layout>) -> Option<&Row> {
     let is_it = |case: &Case| {
         case.section == section

@@ -18,19 +18,19 @@ use crate::{
 
 pub type Row = tables::Row<Case>;
 
-/// What all records of a run have in common.
+/// Facts that all records of a run have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub store_bytes: u64,
     pub distance: Distance,
 }
 
-/// What a row stands beside.
+/// Comparisons of a row with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ratios {
-    /// How many times faster than the same against the object store.
+    /// Speed beside the same against the object store.
     pub of_direct: Option<f64>,
-    /// How many times faster than one plain download of as many bytes.
+    /// Speed beside one plain download of as many bytes.
     pub of_plain: Option<f64>,
     /// Time beside that with the store at 0 ms.
     pub of_near: Option<f64>,
@@ -145,7 +145,7 @@ fn part(ms: f64) -> String {
     measurement_or_dash((0.0 < ms).then_some(ms))
 }
 
-/// What is warm may be done in milliseconds.
+/// Formats seconds; a warm replay may take milliseconds.
 fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{value:.4}") } else { measurement(value) }
 }

@@ -17,12 +17,12 @@ pub enum Approach {
     },
     /// Batches of a fixed size, or of what came in a fixed time.
     Window {
-        /// With this many a batch leaves.
+        /// Keys with which a batch is sent.
         keys: usize,
     },
     Library,
     Resp {
-        /// From the load to busload.
+        /// Connections from the load to busload.
         connections: usize,
     },
     /// The busload server without Postgres.
@@ -91,11 +91,11 @@ impl FromStr for Approach {
     }
 }
 
-/// What `--case` names: one way, or all ways of a kind.
+/// Value of `--case`: one way, or all ways of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     One(Approach),
-    /// All with this name before the number.
+    /// All ways with this name before the number.
     Kind(String),
 }
 
@@ -154,12 +154,12 @@ impl Section {
     }
 }
 
-/// How requests are paced.
+/// Pace of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// Every client asks again when it has its answer.
     Closed,
-    /// So many requests per second, whatever is unanswered.
+    /// Requests per second, whatever is still unanswered.
     Rate(u64),
 }
 
@@ -167,13 +167,11 @@ pub enum Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     pub section: Section,
-    /// How requests are answered.
     pub approach: Approach,
     /// Readers or writers; in an open loop only what RESP connections are shared by.
     pub clients: usize,
     pub pace: Pace,
     pub operation: Operation,
-    /// Which rows they ask for.
     pub keys: Distribution,
 }
 

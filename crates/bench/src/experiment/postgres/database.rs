@@ -22,7 +22,7 @@ const COUNTER: &str = "pg_stat_statements";
 pub struct Database {
     /// The server and its database, without a password.
     pub url: String,
-    /// The same for the driver.
+    /// Address of the server for the driver.
     pub config: Config,
     pub relation: String,
     cluster: Option<Cluster>,
@@ -33,7 +33,7 @@ pub struct Database {
     counts: Counts,
 }
 
-/// What says how many statements there were.
+/// Source of the number of statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// The extension, exactly and at once.
@@ -110,7 +110,7 @@ impl Database {
         }
     }
 
-    /// Where a cluster of ours is kept, for people.
+    /// Describes the server's place for people.
     pub fn place(&self) -> String {
         match &self.cluster {
             Some(cluster) => format!("own cluster in {}", cluster.directory().display()),
@@ -135,7 +135,8 @@ impl Database {
 
     fn find_given_pid(&mut self) -> Result<Option<Pid>> {
         let asked = "SELECT pg_backend_pid(), \
-                     inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8' OR inet_server_addr() = '::1'";
+                     inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8' \
+                     OR inet_server_addr() = '::1'";
         let row = self.query_one(asked, &[])?;
         let is_local: bool = row.get(1);
         let session = Pid::from_raw(row.get::<_, i32>(0)).filter(|_| is_local);
@@ -193,8 +194,8 @@ impl Database {
         let sql = match self.counts {
             Counts::Statements => self.count_statements(),
             Counts::Transactions => {
-                "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
-                    .to_owned()
+                let from = "FROM pg_stat_database WHERE datname = current_database()";
+                format!("SELECT xact_commit + xact_rollback {from}")
             }
         };
         let count: i64 = self.query_one(&sql, &[])?.get(0);
@@ -275,7 +276,7 @@ fn start_cluster(arguments: &Postgres) -> Result<Cluster> {
     }
 }
 
-/// What differs from a Postgres as it comes.
+/// Returns the settings that differ from a Postgres as it comes.
 fn settings(arguments: &Postgres) -> Vec<(&'static str, String)> {
     let most = arguments.connections.iter().chain(&arguments.upsert_connections);
     let most = most.chain([&arguments.window_connections]).chain(&arguments.busload_connections);

@@ -30,9 +30,8 @@ use crate::{
 /// whose they are.
 const VERSIONS_OF_A_ROW: u64 = 1_000_000;
 
-/// Everything that rows share.
+/// Everything that the measurements of rows share.
 pub struct Harness<'a> {
-    /// What was asked for.
     pub arguments: &'a Postgres,
     pub database: Database,
     cleanup: Cleanup,
@@ -41,7 +40,7 @@ pub struct Harness<'a> {
     measured: u64,
 }
 
-/// What a load gave, before Postgres is asked how many statements it took.
+/// Result of a load, before Postgres is asked how many statements it took.
 struct Outcome {
     counters: Counters,
     window: Window,
@@ -165,7 +164,7 @@ impl<'a> Harness<'a> {
         Ok((outcome, self.statements_since(before)?))
     }
 
-    /// One key is enough: a memory table does not care which one it is.
+    /// Measures a memory table with one key: it does not care which one that is.
     fn memory(&mut self, seed: u64) -> Result<(Outcome, Option<u64>)> {
         let server = self.running_server()?;
         let (address, pid) = (server.resp(), server.pid());

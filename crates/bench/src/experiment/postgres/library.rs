@@ -1,4 +1,4 @@
-//! busload's library in this process: its own rule of departure, or the fixed windows of the
+//! busload's library in this process: its own dispatch policy, or the fixed windows of the
 //! published design.
 
 use std::time::Duration;
@@ -17,12 +17,12 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// When a batch leaves.
+/// Dispatch policy of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// As busload does it.
+    /// The policy of busload itself.
     Own,
-    /// With so many keys, or after so long.
+    /// Dispatches with so many keys, or after so long.
     Window { keys: usize, wait: Duration },
 }
 

@@ -59,10 +59,12 @@ enum Found {
 fn find(database: &mut Database, rows: u64) -> Result<Found> {
     let relation = database.relation.clone();
     let sql = "SELECT obj_description(c.oid, 'pg_class'), \
-         (SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum) \
+         (SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' \
+          ORDER BY a.attnum) \
           FROM pg_attribute a WHERE a.attrelid = c.oid AND 0 < a.attnum AND NOT a.attisdropped), \
-         EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid \
-          AND i.indnkeyatts = 1 AND pg_get_indexdef(i.indexrelid, 1, true) = 'pk') \
+         EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique \
+          AND i.indisvalid AND i.indnkeyatts = 1 \
+          AND pg_get_indexdef(i.indexrelid, 1, true) = 'pk') \
          FROM pg_class c WHERE c.oid = to_regclass($1)";
     let found = database.query(sql, &[&relation])?;
     let Some(found) = found.first() else { return Ok(Found::Missing) };
@@ -149,7 +151,8 @@ async fn send_rows(sink: CopyInSink<Bytes>, rows: u64) -> Result<u64> {
 /// Brings table and index into memory as far as there is room, so that no row measures warming.
 pub fn settle(database: &mut Database) -> Result<()> {
     let relation = database.relation.clone();
-    let prewarm = "CREATE EXTENSION IF NOT EXISTS pg_prewarm; SELECT pg_prewarm(c.oid) FROM pg_class c \
+    let prewarm = "CREATE EXTENSION IF NOT EXISTS pg_prewarm; \
+                   SELECT pg_prewarm(c.oid) FROM pg_class c \
                    LEFT JOIN pg_index i ON i.indexrelid = c.oid";
     let prewarm = format!(
         "{prewarm} WHERE c.oid = '{relation}'::regclass OR i.indrelid = '{relation}'::regclass"

@@ -1,5 +1,5 @@
-//! What a service does without batching: one prepared statement for one key, on one of a few
-//! connections.
+//! Reads and writes of a service without batching: one prepared statement for one key, on one of a
+//! few connections.
 //!
 //! Clients that find no connection free wait for one, in order of arrival: their waiting is part of
 //! the response time.
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// What every session of the bench sets, as busload does: no statement is planned anew, none is
-/// compiled.
+/// Settings of every session of the bench, as busload has them: no statement is planned anew, none
+/// is compiled.
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off";
 
 /// Opens one connection. Its task ends when the client is dropped.

@@ -100,7 +100,7 @@ fn times(by: &str, x_title: &str, rows: &[(f64, &Row)]) -> Vec<Chart> {
     ]
 }
 
-/// What was counted; where nothing was, what was asked for.
+/// Returns the batch size that Postgres counted, or else the one asked for.
 fn batch_size(row: &Row) -> f64 {
     let asked = match row.case.approach {
         Approach::Ceiling { .. } => ceiling::KEYS,

@@ -36,7 +36,7 @@ fn numbers(rows: &Rows<Case>) -> Vec<Target> {
     [numbers.many_readers(), numbers.windows(), numbers.one_reader(), numbers.upserts()].concat()
 }
 
-/// What is divided by what.
+/// Unit of both sides of a quotient.
 #[derive(Clone, Copy)]
 enum Of {
     PerSecond,

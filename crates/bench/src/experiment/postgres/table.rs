@@ -17,7 +17,7 @@ use crate::{
 
 pub type Row = tables::Row<Case>;
 
-/// What all records of a file have in common at one time.
+/// Facts that all records of a file have in common at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
     /// Rows of the table in Postgres.
@@ -26,7 +26,7 @@ pub struct Setting {
     pub shared_buffers: String,
 }
 
-/// What a row stands beside.
+/// Comparisons of a row with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ratios {
     /// Throughput beside 1,024 keys a statement on two connections.

@@ -43,7 +43,7 @@ pub enum Operation {
     Upsert,
 }
 
-/// Something that answers single-key requests.
+/// Target of single-key requests.
 pub trait Requests: Send + Sync + 'static {
     /// Asks for a row and checks the answer.
     fn read(&self, row: u64) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -150,7 +150,7 @@ impl Tasks {
     }
 }
 
-/// What every client needs.
+/// Client that runs as a task.
 struct Client<R> {
     requests: Arc<R>,
     operation: Operation,

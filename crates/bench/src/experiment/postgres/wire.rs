@@ -39,7 +39,7 @@ pub struct Plan {
     pub address: SocketAddr,
     pub connections: usize,
     pub operation: Operation,
-    /// What comes before the row's key.
+    /// Prefix of the row's key.
     pub prefix: Prefix,
     pub sequences: Sequences,
     pub window: Window,
@@ -51,11 +51,10 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     row: u64,
-    /// When it was sent or was due.
+    /// Moment at which it was sent or was due.
     since_ns: u64,
 }
 
-/// How often clients ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Closed,

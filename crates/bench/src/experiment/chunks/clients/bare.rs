@@ -1,4 +1,4 @@
-//! What the bytes alone cost: reads of a local copy, and the same sent over loopback.
+//! Cost of the bytes alone: reads of a local copy, and the same sent over loopback.
 
 use std::{
     fs::File,
@@ -47,7 +47,7 @@ pub fn pread(store: &Store) -> Result<impl FnMut(u32) -> Result<()>> {
 pub struct PreadSend {
     socket: TcpStream,
     thread: Option<JoinHandle<Result<()>>>,
-    /// Of the thread, for its processor time.
+    /// Id of the thread, for its processor time.
     pub thread_id: rustix::process::Pid,
     out: Vec<u8>,
     received: Vec<u8>,

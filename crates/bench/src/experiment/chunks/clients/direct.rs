@@ -46,7 +46,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(s3: &S3) -> Self {
         Self { s3: s3.clone() }
     }

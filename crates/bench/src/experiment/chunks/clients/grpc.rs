@@ -68,7 +68,7 @@ pub struct GetChunk {
 }
 
 impl GetChunk {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(channels: &Channels, caller: usize, table: &str, form: Form) -> Self {
         Self { client: channels.client(caller), table: table.to_owned(), form }
     }
@@ -101,7 +101,7 @@ pub struct GetChunks {
 }
 
 impl GetChunks {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(channels: &Channels, caller: usize, table: &str, form: Form) -> Self {
         Self { client: channels.client(caller), table: table.to_owned(), form }
     }
@@ -173,7 +173,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(channels: &Channels, caller: usize) -> Self {
         Self { client: channels.client(caller) }
     }

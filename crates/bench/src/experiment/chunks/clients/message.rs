@@ -45,7 +45,7 @@ pub fn request(store: &str, addresses: &[u8], form: Form) -> Bytes {
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of a kind that none of these messages has.
+    /// Value of a kind that none of these messages has.
     Other,
 }
 
@@ -109,12 +109,12 @@ pub fn chunk(message: &Bytes) -> Result<Option<Bytes>, Malformed> {
     Ok(found.then(|| message.slice_ref(contents)))
 }
 
-/// One result of a `GetChunksResponse`.
+/// Result in a `GetChunksResponse`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// Index of the address, and the chunk.
     Found(u64, &'a [u8]),
-    /// So many are not in the store, or not on local disk.
+    /// Number of chunks that are not in the store, or not on local disk.
     Absent(u64),
     /// The text of an error.
     Failed(&'a [u8]),

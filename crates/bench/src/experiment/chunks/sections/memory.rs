@@ -1,4 +1,4 @@
-//! What a store costs in memory: its index, and the server while a large file comes to disk.
+//! Memory that a store costs: its index, and the server while a large file comes to disk.
 
 use std::sync::{
     Arc, Mutex, PoisonError,

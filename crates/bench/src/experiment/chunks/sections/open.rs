@@ -57,7 +57,7 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
     Ok(())
 }
 
-/// From the start of the process until the last chunk of the last file is known.
+/// Times the start of a process until the last chunk of the last file is known.
 fn timed(
     harness: &Harness<'_>,
     data: crate::cleanup::Directory,

@@ -1,4 +1,4 @@
-//! What an operation cost on the wire.
+//! Cost of an operation on the wire.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -48,15 +48,15 @@ impl Counts {
 /// An operation that succeeded: every chunk and file of it was what it should have been.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// From its beginning to its end.
+    /// Time from its beginning to its end.
     pub elapsed_ns: u64,
-    /// Of its parts: chains of a point read, nodes of a scan whose children were read, files of a
-    /// clone, ranges of a download.
+    /// Times of its parts: chains of a point read, nodes of a scan whose children were read, files
+    /// of a clone, ranges of a download.
     pub parts_ns: Vec<u64>,
     pub counts: Counts,
 }
 
-/// Where the parts of one client count.
+/// Counters that the parts of one client share.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     counts: Rc<RefCell<Counts>>,

@@ -1,4 +1,4 @@
-//! The same reads without busload: from the object store itself, by ranges. Indexes are known
+//! Reads without busload: from the object store itself, by ranges. Indexes are known
 //! beforehand, as Dolt has them once it has opened a store.
 
 use std::{net::SocketAddr, ops::Range, rc::Rc};
@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
     counts::{Meter, Report},
-    downloads::{Dictionaries, Downloads, Place, Way},
+    downloads::{Dictionaries, Downloads, LocatedChunk, Way},
     failure::{refused, wrong},
     http::Http,
     limits::{DIRECT_MERGE_GAP, DIRECT_WORKERS, DOWNLOAD_RANGE_BYTES},
@@ -16,21 +16,21 @@ use super::{
 };
 use crate::{clock::now_ns, experiment::dolt::store::Store, failures::Failure};
 
-/// How ranges are merged, and how many are read at once.
+/// Limits of reads from the object store.
 const WAY: Way = Way { gap: DIRECT_MERGE_GAP, workers: DIRECT_WORKERS };
 
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges {
     pub at_once: usize,
-    /// Not more bytes than these, from the beginning of the first file on.
+    /// Bytes at most, from the beginning of the first file on.
     pub bytes_max: u64,
 }
 
-/// Whoever reads the object store itself.
+/// Reader of the object store itself.
 #[derive(Debug)]
 pub struct Direct<'a> {
     store: &'a Store,
-    /// Of the store's files.
+    /// URLs of the store's files.
     urls: Vec<Rc<str>>,
     http: Http,
     dictionaries: Dictionaries,
@@ -110,11 +110,11 @@ impl<'a> Direct<'a> {
         Ok(now_ns().saturating_sub(began_ns))
     }
 
-    fn place(&self, address: &ChunkAddress) -> Result<Place, Failure> {
+    fn located_chunk(&self, address: &ChunkAddress) -> Result<LocatedChunk, Failure> {
         let entry =
             self.store.find(address).ok_or_else(|| wrong(address, "it is not in the store"))?;
         let url = Rc::clone(&self.urls[entry.file]);
-        Ok(Place { url, address: *address, location: entry.location })
+        Ok(LocatedChunk { url, address: *address, location: entry.location })
     }
 }
 
@@ -129,7 +129,7 @@ impl Reads for Direct<'_> {
         loop {
             // All that is known so far, so that as much as possible is merged.
             for address in wanted.drain(..) {
-                downloads.want(self.place(&address)?);
+                downloads.want(self.located_chunk(&address)?);
                 owed += 1;
             }
             if owed == 0 {

@@ -137,7 +137,7 @@ impl Answer {
         }
     }
 
-    /// What comes next of its body; `None` at its end, when the connection is free again.
+    /// Receives the next part of its body; `None` at its end, when the connection is free again.
     pub async fn data(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             let frame = timeout(STALL, self.body.frame()).await;

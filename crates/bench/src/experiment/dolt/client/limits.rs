@@ -1,4 +1,4 @@
-//! What Dolt's client allows itself, and what one does that reads the object store instead.
+//! Limits of Dolt's client, and of the reader of the object store.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub const MERGE_GAP: u64 = 8 * 1024;
 /// GETs of one fetch object under way.
 pub const WORKERS: usize = 64;
 
-/// Whole files of a clone under way.
+/// Files of a clone under way.
 pub const CLONE_FILES: usize = 3;
 
 /// Passes over the files of a clone that may bring nothing.
@@ -51,7 +51,7 @@ pub const CONNECT: Duration = Duration::from_secs(20);
 /// A call that is not answered for so long is given up; the stock client would wait for ever.
 pub const ANSWER: Duration = Duration::from_secs(60);
 
-/// So is a walk to which nothing comes, whatever is tried again meanwhile.
+/// A walk to which nothing comes for so long is given up, whatever is tried again meanwhile.
 pub const SILENCE: Duration = Duration::from_secs(180);
 
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;

@@ -10,7 +10,7 @@ use busload_chunks::Span;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<T> {
     pub span: Span,
-    /// What they are for.
+    /// Purpose of the bytes.
     pub what: T,
 }
 
@@ -21,7 +21,7 @@ pub struct Region<T> {
     pub start: u64,
     /// and one past the last.
     pub end: u64,
-    /// In the order of their offsets.
+    /// Parts in the order of their offsets.
     pub parts: Vec<Part<T>>,
 }
 
@@ -49,7 +49,7 @@ impl<T> Regions<T> {
         Self { gap, urls: HashMap::new(), regions: Vec::new(), by_size: BTreeSet::new() }
     }
 
-    /// One more range; it becomes a part of what is next to it.
+    /// Adds a range; it becomes a part of a region next to it.
     pub fn insert(&mut self, url: &Rc<str>, span: Span, what: T) {
         let url = self.url(url);
         let (mut start, mut end) = (span.offset, span.offset + u64::from(span.length));

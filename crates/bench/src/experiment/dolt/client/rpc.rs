@@ -26,13 +26,13 @@ use super::{
 };
 use crate::{experiment::dolt::store::Store, failures::Failure};
 
-/// What Dolt's chunks hold, as stores name it.
+/// Format of the contents of Dolt's chunks, as stores name it.
 const NBF_VERSION: &str = "__DOLT__";
 
 /// The version of table files that the client says it writes.
 const NBS_VERSION: &str = "5";
 
-/// Which streams are asked for locations.
+/// Streams that can be asked for locations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     /// `StreamChunkLocations`
@@ -120,7 +120,7 @@ impl Client {
         Ok(started.end(parts_ns))
     }
 
-    /// What every use of a remote begins with.
+    /// Opens the remote, as every use of it begins.
     async fn open(&self, store: &Store) -> Result<ChunkAddress, Failure> {
         let metadata = self.metadata().await?;
         if metadata.nbf_version != NBF_VERSION || metadata.storage_size != store.bytes() {
@@ -167,7 +167,7 @@ impl Client {
         Ok(root)
     }
 
-    /// All of them have to be there.
+    /// Checks that all these chunks are there.
     async fn has_chunks(&self, addresses: &[ChunkAddress]) -> Result<(), Failure> {
         for addresses in addresses.chunks(HAS_ADDRESSES) {
             let request = HasChunksRequest {
@@ -235,7 +235,7 @@ impl Client {
         &self.path
     }
 
-    /// Of a path with two components; else the client sends none.
+    /// Returns the id of a path with two components; else the client sends none.
     pub(super) fn id(&self) -> Option<RepoId> {
         let (org, name) = self.path.split_once('/')?;
         (!name.contains('/')).then(|| RepoId { org: org.to_owned(), repo_name: name.to_owned() })

@@ -1,4 +1,4 @@
-//! What is read, in which order, whoever reads: a fetch, a scan, point reads.
+//! Walks: which chunks are read in which order by a fetch, a scan, point reads.
 
 use std::collections::HashSet;
 
@@ -17,16 +17,16 @@ use crate::{
     random::Random,
 };
 
-/// What a walk does with a chunk: which chunks it wants because of it.
+/// Function that takes a chunk and returns the chunks to read because of it.
 pub type Visit<'a> = dyn FnMut(ChunkAddress, Bytes) -> Result<Vec<ChunkAddress>, Failure> + 'a;
 
-/// Whoever can read chunks.
+/// Reader of chunks.
 pub trait Reads {
-    /// One fetch object: reads these chunks and all those that `visit` wants, as they become known,
-    /// until there are no more.
+    /// Reads these chunks and all those that `visit` wants with one fetch object, as they become
+    /// known, until there are no more.
     async fn walk(&self, from: Vec<ChunkAddress>, visit: &mut Visit<'_>) -> Result<(), Failure>;
 
-    /// One fetch object for these chunks; their contents in the order of the addresses.
+    /// Reads these chunks with one fetch object; their contents in the order of the addresses.
     async fn read(&self, addresses: &[ChunkAddress]) -> Result<Vec<Bytes>, Failure> {
         let mut contents = std::collections::HashMap::with_capacity(addresses.len());
         let mut keep = |address, bytes| {

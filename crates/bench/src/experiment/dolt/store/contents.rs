@@ -1,8 +1,9 @@
-//! What chunks hold: a kind, the addresses of their children, filler. Nobody who walks needs to
+//! Contents of chunks: a kind, the addresses of their children, filler. Nobody who walks needs to
 //! know more than a chunk's contents.
 //!
 //! ```text
-//!   kind (1) | children (2, big-endian) | seed of the filler (8) | their addresses (20 each) | filler that compresses about 2:1
+//!   kind (1) | children (2, big-endian) | seed of the filler (8) | addresses of the children
+//!   (20 each) | filler that compresses about 2:1
 //! ```
 
 use anyhow::{Context, Result, bail};
@@ -13,13 +14,13 @@ use crate::random::Random;
 /// Bytes before the addresses.
 const HEADER_BYTES: usize = 11;
 
-/// Filler comes in pieces of this many bytes,
+/// Bytes of a piece of filler.
 const PIECE_BYTES: usize = 64;
 
-/// of which this many are random, and the rest is one of a few phrases.
+/// Random bytes of a piece; the rest is one of a few phrases.
 const RANDOM_BYTES: usize = 28;
 
-/// What rows of a table have in common, and a dictionary can learn.
+/// Phrases that rows of a table have in common, and a dictionary can learn.
 const PHRASES: [&[u8; PIECE_BYTES - RANDOM_BYTES]; 4] = [
     b"{\"state\":\"shipped\",\"country\":\"Norway",
     b"{\"state\":\"ordered\",\"country\":\"Sweden",
@@ -27,10 +28,10 @@ const PHRASES: [&[u8; PIECE_BYTES - RANDOM_BYTES]; 4] = [
     b"{\"state\":\"invoiced\",\"country\":\"Italy",
 ];
 
-/// What a chunk is.
+/// Kinds of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// What the manifest names; its child is a commit.
+    /// The chunk that the manifest names; its child is a commit.
     Root,
     /// The root value first, then parents.
     Commit,
@@ -42,7 +43,7 @@ pub enum Kind {
     Leaf,
 }
 
-/// In the order of their bytes.
+/// Kinds in the order of their bytes.
 const KINDS: [Kind; 6] =
     [Kind::Root, Kind::Commit, Kind::RootValue, Kind::Table, Kind::Inner, Kind::Leaf];
 
@@ -78,7 +79,7 @@ fn fill(contents: &mut Vec<u8>, seed: u64, bytes: usize) {
     contents.truncate(bytes.max(shortest));
 }
 
-/// What is known of a chunk once it is there.
+/// Parsed contents of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub kind: Kind,
@@ -87,7 +88,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// From a chunk's contents.
+    /// Parses a chunk's contents.
     pub fn parse(contents: &[u8]) -> Result<Self> {
         let header: &[u8; HEADER_BYTES] =
             contents.first_chunk().context("a chunk without a header")?;

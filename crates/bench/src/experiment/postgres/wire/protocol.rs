@@ -10,7 +10,7 @@ use super::super::{
 };
 use crate::failures::Failure;
 
-/// How every payload's reply begins; it has 35 bytes.
+/// Beginning of every reply with a payload of 35 bytes.
 const BULK: &[u8; 5] = b"$35\r\n";
 
 const _: () = assert!(PAYLOAD_BYTES == 35);
@@ -20,7 +20,7 @@ const BULK_BYTES: usize = BULK.len() + PAYLOAD_BYTES + 2;
 
 const OK: &[u8; 5] = b"+OK\r\n";
 
-/// What comes before the row's key in a request: the table's name.
+/// Bytes before the row's key in a request, with the table's name.
 #[derive(Clone, Debug)]
 pub struct Prefix {
     get: Vec<u8>,
