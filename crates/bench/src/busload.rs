@@ -46,6 +46,39 @@ impl Binary {
     }
 }
 
+/// Arguments about the processors that are used.
+#[derive(Debug, Args)]
+pub struct Processors {
+    /// Processors of the server, as 0 or 0-3, or `any`
+    #[arg(long, value_name = "CPUS", default_value = "0", help_heading = "Machine")]
+    pub server_cpu: String,
+    /// Processors of the load, as 1, or `any`. An S3 server of the bench runs on all
+    #[arg(long, value_name = "CPUS", default_value = "1", help_heading = "Machine")]
+    pub load_cpu: String,
+}
+
+impl Processors {
+    /// Refuses wrong lists of processors.
+    pub fn check(&self) -> Result<()> {
+        cpus(&self.server_cpu)?;
+        cpus(&self.load_cpu).map(drop)
+    }
+
+    /// Returns the processors of the server, or none in particular.
+    pub fn of_server(&self) -> Result<Option<CpuList>> {
+        cpus(&self.server_cpu)
+    }
+
+    /// Binds this thread, the load.
+    pub fn bind_load(&self) -> Result<()> {
+        cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
+    }
+
+    pub fn text(&self) -> String {
+        format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
+    }
+}
+
 /// Arguments about busload and the machine.
 #[derive(Debug, Args)]
 pub struct Served {
@@ -55,39 +88,21 @@ pub struct Served {
     /// Further options of busload's tables, as poll=1s&requests=128
     #[arg(long, value_name = "QUERY", help_heading = "busload")]
     pub table_options: Option<String>,
-    /// Processors of the server, as 0 or 0-3, or `any`
-    #[arg(long, value_name = "CPUS", default_value = "0", help_heading = "Machine")]
-    pub server_cpu: String,
-    /// Processors of the load, as 1, or `any`. The S3 server runs on all
-    #[arg(long, value_name = "CPUS", default_value = "1", help_heading = "Machine")]
-    pub load_cpu: String,
+    /// The machine
+    #[command(flatten)]
+    pub processors: Processors,
 }
 
 impl Served {
-    /// Refuses what cannot be.
-    pub fn check(&self) -> Result<()> {
-        cpus(&self.server_cpu)?;
-        cpus(&self.load_cpu).map(drop)
-    }
-
-    /// Binds this thread, the load.
-    pub fn bind_load(&self) -> Result<()> {
-        cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
-    }
-
     /// Makes a starter, with directories in `directory`.
     pub fn starter(&self, busload: PathBuf, directory: PathBuf) -> Result<Starter> {
-        Ok(self.binary.starter(busload, cpus(&self.server_cpu)?, directory))
+        Ok(self.binary.starter(busload, self.processors.of_server()?, directory))
     }
 
     /// Options of a table with those of the command line, which come last.
     pub fn options(&self, own: &str) -> String {
         let options = [Some(own), self.table_options.as_deref()];
         options.into_iter().flatten().collect::<Vec<_>>().join("&")
-    }
-
-    pub fn text(&self) -> String {
-        format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
     }
 }
 

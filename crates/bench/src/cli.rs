@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
+    busload::{Binary, Processors},
     case::Case,
     experiment::{Chunks, Disk, Dolt, Postgres},
     limits::{CLIENTS_MAX, KEYS_MAX, PIPELINE_MAX, VALUE_BYTES_MAX},
@@ -306,24 +307,18 @@ pub struct Load {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Servers and machine")]
 pub struct Setup {
-    /// The busload binary [default: beside this program, then target/release/busload]
-    #[arg(long, value_name = "PATH")]
-    pub busload: Option<PathBuf>,
+    /// Which busload
+    #[command(flatten)]
+    pub binary: Binary,
     /// The redis-server binary
     #[arg(long, value_name = "PATH", default_value = "redis-server")]
     pub redis: PathBuf,
-    /// Further arguments for busload, separated by spaces
-    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
-    pub busload_args: String,
     /// Further arguments for redis-server, separated by spaces
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
     pub redis_args: String,
-    /// Processors of the server, as 0 or 0-3, or `any`
-    #[arg(long, value_name = "CPUS", default_value = "0")]
-    pub server_cpu: String,
-    /// Processors of the load, as 1, or `any`
-    #[arg(long, value_name = "CPUS", default_value = "1")]
-    pub load_cpu: String,
+    /// The machine
+    #[command(flatten)]
+    pub processors: Processors,
     /// Where the servers' temporary directories are made; must be on a disk for durable cases
     /// [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
@@ -336,7 +331,7 @@ pub struct Setup {
 impl Setup {
     /// The programs, found and checked by name.
     pub fn programs(&self, kinds: &[Kind]) -> Result<Programs> {
-        let busload = match &self.busload {
+        let busload = match &self.binary.busload {
             Some(path) => path.clone(),
             None if kinds.contains(&Kind::Busload) => find_busload()?,
             None => PathBuf::from("busload"),
@@ -345,15 +340,10 @@ impl Setup {
         Ok(Programs {
             busload,
             redis: self.redis.clone(),
-            busload_arguments: words(&self.busload_args),
+            busload_arguments: words(&self.binary.busload_args),
             redis_arguments: words(&self.redis_args),
-            cpus: cpus(&self.server_cpu)?,
+            cpus: self.processors.of_server()?,
         })
-    }
-
-    /// Binds this thread, the load.
-    pub fn bind_load(&self) -> Result<()> {
-        cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
     }
 
     /// Returns the parent of temporary directories.

@@ -49,7 +49,7 @@ impl<'a> Bench<'a> {
     fn new(setup: &'a Setup, kinds: &[Kind], durable: bool) -> Result<Self> {
         let programs = setup.programs(kinds)?;
         let cleanup = Cleanup::install()?;
-        setup.bind_load()?;
+        setup.processors.bind_load()?;
         if durable && machine::is_memory_file_system(&setup.directory())? {
             eprintln!(
                 "warning: {} is in memory: durable measurements mean nothing there (--dir)",
@@ -160,7 +160,7 @@ fn medians(
 /// Date, machine and versions in one line.
 fn about(setup: &Setup, programs: &Programs, kinds: &[Kind]) -> Result<String> {
     let mut parts = vec![utc_now(), machine::describe()];
-    parts.push(format!("server on {}, load on {}", setup.server_cpu, setup.load_cpu));
+    parts.push(setup.processors.text());
     for kind in kinds {
         match kind {
             Kind::Busload => parts.push(machine::program_version(&programs.busload)?),

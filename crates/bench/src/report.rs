@@ -74,7 +74,6 @@ pub fn heading<R>(columns: &[Column<R>]) -> String {
     format!("{titles}\n{rules}")
 }
 
-/// Prints a table.
 pub fn print<R>(title: &str, columns: &[Column<R>], rows: &[R]) {
     println!("\n{title}\n{}", heading(columns));
     rows.iter().for_each(|row| println!("{}", line(columns, row)));
@@ -131,7 +130,6 @@ impl<R> Csv<R> {
         Ok(Self { file, fields })
     }
 
-    /// Appends one record.
     pub fn append(&mut self, row: &R) -> Result<()> {
         let record = record(self.fields, row);
         writeln!(self.file, "{record}").context("cannot append to the CSV")

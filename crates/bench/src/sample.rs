@@ -54,7 +54,6 @@ pub struct Watched {
     pub postgres: Option<Pid>,
 }
 
-/// Clocks, read together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     at_ns: u64,
@@ -70,7 +69,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Reads the clocks.
     pub fn now(watched: Watched) -> Self {
         Self {
             at_ns: now_ns(),
@@ -168,8 +166,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Makes a sample from what a load saw in a window. A load that ends when its work is done
-    /// ends with its last answer; `Ends::AtOnce` says so.
+    /// Makes a sample from what a load saw in a window.
     pub fn new(counters: &Counters, window: Window, ends: Ends) -> Self {
         let until_ns = match ends {
             Ends::WithLastAnswer if 0 < counters.answered => counters.last_ns.min(window.until_ns),

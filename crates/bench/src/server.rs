@@ -94,7 +94,6 @@ pub struct Programs {
     pub cpus: Option<CpuList>,
 }
 
-/// Server to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     pub kind: Kind,

@@ -74,7 +74,6 @@ pub fn float_of(count: usize) -> f64 {
     float(u64::try_from(count).expect("a count fits in 64 bits"))
 }
 
-/// Bytes in MiB.
 pub fn mebibytes(bytes: f64) -> f64 {
     bytes / 1_048_576.0
 }

@@ -79,7 +79,7 @@ pub fn chunks(arguments: &Chunks) -> Result<()> {
     let measurements = Measurements::open(&arguments.out.join(MEASUREMENTS), &about)?;
     let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
-    arguments.served.bind_load()?;
+    arguments.served.processors.bind_load()?;
     let harness = Harness::new(arguments, cleanup, starter, remote, store)?;
     let mut run = Run {
         harness,
@@ -107,7 +107,7 @@ fn about(arguments: &Chunks, busload: &Path, store: &Store) -> Result<String> {
         ratio * 100.0
     ));
     parts.push(arguments.distance.text());
-    parts.push(arguments.served.text());
+    parts.push(arguments.served.processors.text());
     Ok(parts.join("; "))
 }
 

@@ -83,7 +83,6 @@ const FIELDS: &[Field<Row>] = &[
     field("notes", |row| row.sample.notes()),
 ];
 
-/// Runs the experiment.
 pub fn connections(arguments: &Connections) -> Result<()> {
     let Connections { op, pipeline, durability, net_threads, rounds, .. } = *arguments;
     require(&arguments.servers, "--servers")?;

@@ -41,7 +41,6 @@ Examples
   busload-bench disk --dir /data          1 GiB, 16 KiB, buffered and direct, 1 and 16 jobs
   busload-bench disk --size 4G --block 4k --jobs 1,4,32 --mode direct --json disk.json";
 
-/// Arguments of `disk`.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Disk {
@@ -198,7 +197,6 @@ impl Disk {
     }
 }
 
-/// Runs the experiment.
 pub fn disk(arguments: &Disk) -> Result<()> {
     arguments.check()?;
     let cleanup = Cleanup::install()?;

@@ -68,7 +68,7 @@ pub fn dolt(arguments: &Dolt) -> Result<()> {
     let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, Case::FIELDS)?;
     let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
-    arguments.served.bind_load()?;
+    arguments.served.processors.bind_load()?;
     let harness = Harness::new(arguments, cleanup, starter, Remotes { far, near }, store)?;
     let mut run = Run { harness, statistics, rows: Rows::new(setting) };
     run.sections()?;
@@ -92,7 +92,7 @@ fn about(arguments: &Dolt, busload: &Path, store: &Store) -> Result<String> {
         store.current,
     ));
     parts.push(arguments.distance.text());
-    parts.push(arguments.served.text());
+    parts.push(arguments.served.processors.text());
     Ok(parts.join("; "))
 }
 

@@ -83,7 +83,6 @@ const FIELDS: &[Field<Row>] = &[
     field("notes", |row| row.sample.notes()),
 ];
 
-/// Runs the experiment.
 pub fn kv(arguments: &Kv) -> Result<()> {
     let cases = arguments.cases()?;
     require(&cases, "a list of cases")?;

@@ -179,7 +179,7 @@ impl Chunks {
         }
         self.check_store()?;
         self.times()?;
-        self.served.check()
+        self.served.processors.check()
     }
 
     fn check_store(&self) -> Result<()> {

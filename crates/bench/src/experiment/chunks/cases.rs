@@ -100,7 +100,6 @@ impl Way {
     }
 }
 
-/// Choices of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     /// Each names the next.

@@ -18,14 +18,12 @@ const PIECE_BYTES: usize = 64;
 /// Random bytes of a piece: snappy needs three more for the rest.
 const RANDOM_BYTES: usize = 28;
 
-/// Compressibility of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filler {
     Half,
     Random,
 }
 
-/// Generator of contents.
 #[derive(Clone, Debug)]
 pub struct Generator {
     /// Sizes of chunks, taken in turns.

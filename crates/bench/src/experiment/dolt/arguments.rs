@@ -149,7 +149,7 @@ impl Dolt {
             bail_usage!("--seconds is 0 to 3600");
         }
         self.check_store()?;
-        self.served.check()
+        self.served.processors.check()
     }
 
     fn check_store(&self) -> Result<()> {

@@ -22,7 +22,6 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts the thread.
     pub fn start(watched: Watched, window: Window) -> Result<Self> {
         let (hurry, hurried) = mpsc::channel();
         let thread = thread::Builder::new().name("clocks".to_owned()).spawn(move || {

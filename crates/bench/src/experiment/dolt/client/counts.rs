@@ -11,10 +11,9 @@ pub struct Counts {
     pub rpcs: BTreeMap<&'static str, u64>,
     /// Messages sent on location streams.
     pub location_requests: u64,
+    /// GETs of everything, of them those of dictionaries and those of whole files.
     pub gets: u64,
-    /// of them those of dictionaries,
     pub dictionary_gets: u64,
-    /// and those of whole files.
     pub file_gets: u64,
     /// Bytes of bodies that came.
     pub body_bytes: u64,

@@ -20,22 +20,22 @@ pub const CLONE_FILES: usize = 3;
 /// Passes over the files of a clone that may bring nothing.
 pub const CLONE_PASSES: usize = 3;
 
-/// Whoever reads the object store merges ranges with gaps up to this many bytes,
+/// Longest gap between ranges that a reader of the object store merges.
 pub const DIRECT_MERGE_GAP: u64 = 512 * 1024 + 1;
 
-/// and has so many GETs under way.
+/// GETs that a reader of the object store has under way.
 pub const DIRECT_WORKERS: usize = 32;
 
 /// Bytes of one range of a plain download.
 pub const DOWNLOAD_RANGE_BYTES: u64 = 8 << 20;
 
-/// A call or a download that fails is tried so often again,
+/// Number of times that a call or a download that fails is tried again.
 pub const RETRIES: u32 = 5;
 
-/// first after this time,
+/// Pause before the first of them.
 pub const BACKOFF: Duration = Duration::from_millis(500);
 
-/// at the end after this.
+/// Longest pause before one of them.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Until the headers of a response are there.

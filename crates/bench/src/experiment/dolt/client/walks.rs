@@ -20,7 +20,6 @@ use crate::{
 /// Function that takes a chunk and returns the chunks to read because of it.
 pub type Visit<'a> = dyn FnMut(ChunkAddress, Bytes) -> Result<Vec<ChunkAddress>, Failure> + 'a;
 
-/// Reader of chunks.
 pub trait Reads {
     /// Reads these chunks and all those that `visit` wants with one fetch object, as they become
     /// known, until there are no more.

@@ -28,7 +28,6 @@ const PHRASES: [&[u8; PIECE_BYTES - RANDOM_BYTES]; 4] = [
     b"{\"state\":\"invoiced\",\"country\":\"Italy",
 ];
 
-/// Kinds of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The chunk that the manifest names; its child is a commit.

@@ -22,7 +22,7 @@ pub const CHILDREN_MIN: usize = 100;
 /// Most children of a node.
 pub const CHILDREN_MAX: usize = 650;
 
-/// and between the two ends at one in so many of them.
+/// Between the two a node ends at one child in so many.
 const CHILDREN_STEP: u64 = 200;
 
 /// Bytes of a node per child: an address and a short key.
