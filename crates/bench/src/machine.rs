@@ -264,9 +264,4 @@ mod tests {
         assert!(run_queue_wait_ns(own).is_some());
         assert!(steal_ns().is_some());
     }
-
-    #[test]
-    fn the_model_is_found() {
-        assert_eq!(cpu_model("processor: 0\nmodel name\t: A 1\nx: y\n"), Some("A 1"));
-    }
 }

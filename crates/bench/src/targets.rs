@@ -4,7 +4,7 @@
 use crate::report::{self, Column, measurement, number, text};
 
 const COLUMNS: &[Column<Target>] = &[
-    text("number", 66, |target| target.what.clone()),
+    text("number", 74, |target| target.what.clone()),
     number("measured", 10, |target| {
         target.value.map_or_else(|| "-".to_owned(), |value| target.unit.text(value))
     }),

@@ -232,12 +232,4 @@ mod tests {
         assert!(names(&cases).contains(&"reads warm RAM RESP pipelined 16 x 32".to_owned()));
         assert!(names(&cases).contains(&"reads cold GetChunks 1 x 64".to_owned()));
     }
-
-    #[test]
-    fn one_core_is_filled_in_both_forms() {
-        let names = names(&throughput(4, BATCHES));
-        assert_eq!(names.iter().filter(|name| name.contains("GetChunks 4 x 64")).count(), 2);
-        assert_eq!(names.iter().filter(|name| name.contains("RESP pipelined 4 x 32")).count(), 2);
-        assert!(names.contains(&"throughput - pread+send 1 x 128".to_owned()));
-    }
 }

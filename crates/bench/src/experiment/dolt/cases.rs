@@ -159,7 +159,6 @@ fn through_busload<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::Case as _;
 
     const BOTH: &[Layout] = &[Layout::Files, Layout::Records];
 
@@ -177,18 +176,5 @@ mod tests {
         );
         assert_eq!(titles[11], "warm, records, legacy");
         assert_eq!(scan(&[Layout::Records]).len(), 2 + 3 + 2);
-    }
-
-    #[test]
-    fn whole_files_have_no_layout() {
-        assert_eq!(titles(&clone()).join("; "), "plain download; plain downloads; cold; warm");
-        assert_eq!(titles(&clones(20)).join("; "), "cold, 20 clients; warm, 20 clients");
-    }
-
-    #[test]
-    fn chains_and_fetches_are_compared_with_the_store_itself() {
-        assert_eq!(titles(&point(BOTH)).len(), 1 + 2 * 3);
-        assert_eq!(titles(&fetch(BOTH)).len(), 1 + 2 * 2);
-        assert_eq!(point(BOTH)[0].name(), "point: direct");
     }
 }

@@ -151,7 +151,7 @@ impl<'a> Harness<'a> {
         sample
     }
 
-    /// Starts a server with a table for each of these layouts and waits until their stores are open.
+    /// Starts a server with a table for each layout and waits until their stores are open.
     fn start(&self, remote: &Remote, layouts: &[Option<Layout>]) -> Result<Server> {
         let tables: Vec<_> = layouts.iter().map(|layout| self.table(remote, *layout)).collect();
         let server = self.starter.start(&self.cleanup, &tables)?;

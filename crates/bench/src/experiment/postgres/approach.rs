@@ -209,14 +209,4 @@ mod tests {
         );
         assert!("magic".parse::<Choice>().is_err());
     }
-
-    #[test]
-    fn titles_say_how_deep_pipelines_are() {
-        assert_eq!(
-            Approach::Resp { connections: 20 }.title(300),
-            "busload RESP, 20 x 15 pipelined"
-        );
-        assert_eq!(Approach::Resp { connections: 300 }.title(300), "busload RESP, 300 connections");
-        assert_eq!(Approach::Plain { connections: 1 }.title(1), "not batched, 1 connection");
-    }
 }

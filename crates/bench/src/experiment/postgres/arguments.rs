@@ -305,16 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn by_default_the_published_experiment_is_measured_whole() {
-        let postgres = parse(&[]).unwrap();
-        assert_eq!((postgres.source.rows, postgres.readers, postgres.rounds), (10_000_000, 300, 3));
-        assert_eq!(postgres.section.len(), 7);
-        assert!(
-            postgres.wants(Approach::Library) && postgres.wants(Approach::Plain { connections: 7 })
-        );
-    }
-
-    #[test]
     fn ways_can_be_chosen() {
         let postgres = parse(&["--case", "plain:20,in-process", "--section", "rate"]).unwrap();
         assert!(
@@ -348,11 +338,5 @@ mod tests {
             assert!(parse(&wrong).is_err(), "{wrong:?}");
         }
         assert!(parse(&["--url", "postgres://me@db:5433/x"]).is_ok());
-    }
-
-    #[test]
-    fn rows_have_suffixes() {
-        assert_eq!(parse_rows("350M"), Ok(350_000_000));
-        assert_eq!(parse_rows("5k"), Ok(5_000));
     }
 }

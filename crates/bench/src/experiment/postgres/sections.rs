@@ -232,13 +232,6 @@ mod tests {
     }
 
     #[test]
-    fn upserts_write() {
-        let group = upserts(&arguments(&[]), KEYS);
-        assert_eq!(names(&group), "plain:10 plain:20 plain:50 in-process resp:20 resp:300");
-        assert!(group.cases.iter().all(|case| case.operation == Operation::Upsert));
-    }
-
-    #[test]
     fn the_server_is_needed_for_resp_only() {
         assert!(need_server(&arguments(&[])));
         assert!(!need_server(&arguments(&["--section", "ceiling,windows"])));

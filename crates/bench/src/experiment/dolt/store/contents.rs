@@ -139,10 +139,4 @@ mod tests {
         assert!(Node::parse(&contents[..5]).is_err());
         assert!(Node::parse(&[9; 100]).is_err());
     }
-
-    #[test]
-    fn contents_depend_on_the_seed_only() {
-        assert_eq!(make(Kind::Leaf, 1, &[], 500), make(Kind::Leaf, 1, &[], 500));
-        assert_ne!(make(Kind::Leaf, 1, &[], 500), make(Kind::Leaf, 2, &[], 500));
-    }
 }
