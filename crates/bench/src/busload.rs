@@ -21,7 +21,7 @@ use crate::{
     server::{self, Durability, Kind, Launch, Programs, ask},
 };
 
-/// Which busload, on the command line of an experiment.
+/// Arguments about the busload binary.
 #[derive(Debug, Args)]
 pub struct Binary {
     /// The busload binary [default: beside this program, then target/release/busload]
@@ -39,14 +39,47 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// How it is started on these processors; its directories are made in `directory`.
+    /// Makes a starter on these processors, with directories in `directory`.
     pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
         let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
         Starter { busload, arguments, cpus, directory }
     }
 }
 
-/// What busload is and where it runs, on the command line of an experiment.
+/// Arguments about the processors that are used.
+#[derive(Debug, Args)]
+pub struct Processors {
+    /// Processors of the server, as 0 or 0-3, or `any`
+    #[arg(long, value_name = "CPUS", default_value = "0", help_heading = "Machine")]
+    pub server_cpu: String,
+    /// Processors of the load, as 1, or `any`. An S3 server of the bench runs on all
+    #[arg(long, value_name = "CPUS", default_value = "1", help_heading = "Machine")]
+    pub load_cpu: String,
+}
+
+impl Processors {
+    /// Refuses wrong lists of processors.
+    pub fn check(&self) -> Result<()> {
+        cpus(&self.server_cpu)?;
+        cpus(&self.load_cpu).map(drop)
+    }
+
+    /// Returns the processors of the server, or none in particular.
+    pub fn of_server(&self) -> Result<Option<CpuList>> {
+        cpus(&self.server_cpu)
+    }
+
+    /// Binds this thread, the load.
+    pub fn bind_load(&self) -> Result<()> {
+        cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
+    }
+
+    pub fn text(&self) -> String {
+        format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
+    }
+}
+
+/// Arguments about busload and the machine.
 #[derive(Debug, Args)]
 pub struct Served {
     /// Which busload
@@ -55,41 +88,15 @@ pub struct Served {
     /// Further options of busload's tables, as poll=1s&requests=128
     #[arg(long, value_name = "QUERY", help_heading = "busload")]
     pub table_options: Option<String>,
-    /// Processors of the server, as 0 or 0-3, or `any`
-    #[arg(long, value_name = "CPUS", default_value = "0", help_heading = "Machine")]
-    pub server_cpu: String,
-    /// Processors of the load, as 1, or `any`. The S3 server runs on all
-    #[arg(long, value_name = "CPUS", default_value = "1", help_heading = "Machine")]
-    pub load_cpu: String,
+    /// The machine
+    #[command(flatten)]
+    pub processors: Processors,
 }
 
 impl Served {
-    /// Refuses what cannot be.
-    ///
-    /// # Errors
-    ///
-    /// A wrong list of processors.
-    pub fn check(&self) -> Result<()> {
-        cpus(&self.server_cpu)?;
-        cpus(&self.load_cpu).map(drop)
-    }
-
-    /// Binds this thread, the load.
-    ///
-    /// # Errors
-    ///
-    /// No such processor.
-    pub fn bind_load(&self) -> Result<()> {
-        cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
-    }
-
-    /// How the binary is started; its directories are made in `directory`.
-    ///
-    /// # Errors
-    ///
-    /// A wrong list of processors.
+    /// Makes a starter, with directories in `directory`.
     pub fn starter(&self, busload: PathBuf, directory: PathBuf) -> Result<Starter> {
-        Ok(self.binary.starter(busload, cpus(&self.server_cpu)?, directory))
+        Ok(self.binary.starter(busload, self.processors.of_server()?, directory))
     }
 
     /// Options of a table with those of the command line, which come last.
@@ -97,17 +104,11 @@ impl Served {
         let options = [Some(own), self.table_options.as_deref()];
         options.into_iter().flatten().collect::<Vec<_>>().join("&")
     }
-
-    /// Where what runs.
-    pub fn text(&self) -> String {
-        format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
-    }
 }
 
 /// A table to serve.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Its name.
     pub name: &'static str,
     /// The URL of what it is over.
     pub url: String,
@@ -121,16 +122,13 @@ impl Table {
     }
 }
 
-/// How busload is started, the same for all measurements.
+/// Starter of busload servers, the same for all measurements.
 #[derive(Clone, Debug)]
 pub struct Starter {
-    /// The binary.
     pub busload: PathBuf,
-    /// Further arguments.
     pub arguments: Vec<String>,
-    /// Where it runs, or anywhere.
     pub cpus: Option<CpuList>,
-    /// Where its directories are made.
+    /// Parent of the servers' directories.
     pub directory: PathBuf,
 }
 
@@ -143,20 +141,12 @@ pub struct Server {
 
 impl Starter {
     /// Starts it in a new directory.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started.
     pub fn start(&self, cleanup: &Cleanup, tables: &[Table]) -> Result<Server> {
         let data = cleanup.directory(&self.directory)?;
         self.start_in(cleanup, data, tables)
     }
 
     /// Starts it where another has left its cache.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started.
     pub fn start_in(&self, cleanup: &Cleanup, data: Directory, tables: &[Table]) -> Result<Server> {
         let server =
             self.spawn(cleanup, data.path(), tables).context("cannot start the busload server")?;
@@ -188,31 +178,26 @@ impl Starter {
 }
 
 impl Server {
-    /// Where it listens for RESP.
+    /// Returns the address for RESP.
     pub fn resp(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Where it listens for gRPC and HTTP.
+    /// Returns the address for gRPC and HTTP.
     pub fn http(&self) -> SocketAddr {
         self.server.http()
     }
 
-    /// Its process.
     pub fn pid(&self) -> Pid {
         self.server.pid()
     }
 
-    /// How long it took from its start until it answered `PING`.
+    /// Returns the time from its start until it answered `PING`.
     pub fn ready_after(&self) -> Duration {
         self.server.ready_after()
     }
 
     /// Ends it; its directory stays for the next.
-    ///
-    /// # Errors
-    ///
-    /// It does not end in order.
     pub fn stop(self) -> Result<Directory> {
         self.server.stop()?;
         Ok(self.data)
@@ -220,10 +205,6 @@ impl Server {
 
     /// Waits until it gives this answer to a command: it serves before it has reached what its
     /// tables are over.
-    ///
-    /// # Errors
-    ///
-    /// It does not happen in time.
     pub fn wait_for(&self, command: &str, wanted: &str) -> Result<()> {
         let until_ns = now_ns() + duration_ns(READY_SOURCE);
         loop {
@@ -240,10 +221,6 @@ impl Server {
     }
 
     /// The metrics it shows.
-    ///
-    /// # Errors
-    ///
-    /// It shows none.
     pub fn metrics(&self) -> Result<Metrics> {
         let mut socket = TcpStream::connect(self.http()).context("no HTTP")?;
         socket.set_read_timeout(Some(Duration::from_secs(10))).context("a socket's option")?;
@@ -282,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_metric_is_found_by_name_and_table() {
-        let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\nx{table=\"other\",y=\"z\"} 1.5e3\n";
+        let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\n\
+                    x{table=\"other\",y=\"z\"} 1.5e3\n";
         let metrics = Metrics { text: text.to_owned() };
         assert_eq!(metrics.of_table("x", "db"), Some(5.0));
         assert_eq!(metrics.of_table("x_total", "db"), Some(7.0));

@@ -1,10 +1,6 @@
 //! Numbers of bytes, as people write them.
 
 /// Bytes as `4096`, `16k`, `64KiB`, `1G`: multiples of 1,024 whether the `i` is there or not.
-///
-/// # Errors
-///
-/// It is no number, or more than 64 bits hold.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = text.to_ascii_lowercase();
     let digits = lower.trim_end_matches(|letter: char| letter.is_ascii_lowercase());

@@ -25,12 +25,8 @@ use crate::{
     limits::POLL,
 };
 
-/// Where an experiment writes its results, and a new directory for what goes with it: below
+/// Makes the directory for an experiment's results, and a temporary directory: below
 /// `parent`, or where the system has temporary files.
-///
-/// # Errors
-///
-/// One of them cannot be made.
 pub fn directories(cleanup: &Cleanup, out: &Path, parent: Option<&Path>) -> Result<Directory> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     parent.map_or_else(
@@ -67,10 +63,6 @@ impl Owned {
 
 impl Cleanup {
     /// Also ends everything on a panic or a signal.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses signal handlers or a thread.
     pub fn install() -> Result<Self> {
         let cleanup = Self::default();
         cleanup.end_on_panic();
@@ -102,11 +94,6 @@ impl Cleanup {
         }));
     }
 
-    /// Starts a program.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started.
     pub fn spawn(&self, command: &mut Command) -> Result<Process> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut owned = self.lock();
@@ -117,10 +104,6 @@ impl Cleanup {
     }
 
     /// Makes a new directory in `parent`.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be made there.
     pub fn directory(&self, parent: &Path) -> Result<Directory> {
         let mut owned = self.lock();
         for number in 0_u32.. {
@@ -164,16 +147,12 @@ impl Process {
         owned.children.iter_mut().find(|(id, _)| *id == self.id).and_then(|(_, child)| take(child))
     }
 
-    /// How it ended, if it did.
+    /// Returns how it ended, if it did.
     pub fn poll_exit(&self) -> Option<ExitStatus> {
         self.with_child(|child| child.try_wait().ok().flatten())
     }
 
     /// Sends a signal and waits for the end; kills it after `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// It had to be killed.
     pub fn stop(self, signal: Signal, timeout: Duration) -> Result<ExitStatus> {
         if self.poll_exit().is_none() {
             kill_process(self.pid(), signal).context("kill")?;
@@ -210,7 +189,6 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -258,8 +236,10 @@ mod tests {
     #[test]
     fn directories_have_names_of_their_own_and_vanish() {
         let cleanup = Cleanup::default();
-        let first = cleanup.directory(&std::env::temp_dir()).unwrap();
-        let second = cleanup.directory(&std::env::temp_dir()).unwrap();
+        // Other tests of this process take names beside it that are free again.
+        let parent = cleanup.directory(&std::env::temp_dir()).unwrap();
+        let first = cleanup.directory(parent.path()).unwrap();
+        let second = cleanup.directory(parent.path()).unwrap();
         assert_ne!(first.path(), second.path());
         let path = first.path().to_owned();
         drop(first);

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
+    busload::{Binary, Processors},
     case::Case,
     experiment::{Chunks, Disk, Dolt, Postgres},
     limits::{CLIENTS_MAX, KEYS_MAX, PIPELINE_MAX, VALUE_BYTES_MAX},
@@ -22,9 +23,10 @@ use crate::{
 const ABOUT: &str = "\
 Experiments against busload and its peers.
 
-Each experiment starts the servers itself, each in a temporary directory and on a processor of its own, runs its load from \
-one thread on another processor, prints a table and can append to a CSV file. Compare ratios within one run, never times \
-of different runs: machines differ, and so do their days.";
+Each experiment starts the servers itself, each in a temporary directory and on a processor of \
+its own, runs its load from one thread on another processor, prints a table and can append to a \
+CSV file. Compare ratios within one run, never times of different runs: machines differ, and so \
+do their days.";
 
 const KV_HELP: &str = "\
 What is measured
@@ -89,7 +91,6 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Throughput and latency of reads and writes beside other servers
@@ -116,7 +117,6 @@ pub enum Command {
     NullServer(NullServer),
 }
 
-/// Arguments of `kv`.
 #[derive(Debug, Args)]
 pub struct Kv {
     /// Servers to measure; the last one is the baseline of the ratios
@@ -162,14 +162,14 @@ pub struct Kv {
     pub setup: Setup,
 }
 
-/// Arguments of `growth`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Some connections write new keys at full pipelined speed; one more asks for one of the keys written so far, alone on its \
-connection, and every one of its replies is timed. At each step the writers pause and the server's resident memory is \
-read: what it has grown by since its start, less the bytes of keys and values, by entry, is `over B`. `lost ms` is \
-how long threads of the server or of this program were ready but had no processor in the step (other programs, or \
-the host of a virtual machine): slow replies that it explains are not the server's.")]
+Some connections write new keys at full pipelined speed; one more asks for one of the keys \
+written so far, alone on its connection, and every one of its replies is timed. At each step the \
+writers pause and the server's resident memory is read: what it has grown by since its start, \
+less the bytes of keys and values, by entry, is `over B`. `lost ms` is how long threads of the \
+server or of this program were ready but had no processor in the step (other programs, or the \
+host of a virtual machine): slow replies that it explains are not the server's.")]
 pub struct Growth {
     /// Servers to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]
@@ -197,11 +197,11 @@ pub struct Growth {
     pub setup: Setup,
 }
 
-/// Arguments of `recovery`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Writes every key once, stops the server (SIGTERM), starts it again on the same directory, and times that until it \
-serves. The files are in the page cache, as after a crash of the process but not of the machine.")]
+Writes every key once, stops the server (SIGTERM), starts it again on the same directory, and \
+times that until it serves. The files are in the page cache, as after a crash of the process but \
+not of the machine.")]
 pub struct Recovery {
     /// Servers to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]
@@ -229,11 +229,11 @@ pub struct Recovery {
     pub setup: Setup,
 }
 
-/// Arguments of `connections`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-System calls are counted by strace (where it is installed) over one second of a run of their own, as it slows the \
-server; the counts per request stay meaningful, the throughput of that run is not shown.")]
+System calls are counted by strace (where it is installed) over one second of a run of their \
+own, as it slows the server; the counts per request stay meaningful, the throughput of that run \
+is not shown.")]
 pub struct Connections {
     /// Servers to measure; the last one is the baseline of the ratios
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload,redis")]
@@ -269,7 +269,6 @@ pub struct Connections {
     pub setup: Setup,
 }
 
-/// Arguments of `null-server`.
 #[derive(Debug, Args)]
 pub struct NullServer {
     /// Where to listen
@@ -280,7 +279,7 @@ pub struct NullServer {
     pub reply_bytes: usize,
 }
 
-/// What the load looks like.
+/// Arguments about the load.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub struct Load {
@@ -304,28 +303,22 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// Where and how servers run.
+/// Arguments about servers and the machine.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Servers and machine")]
 pub struct Setup {
-    /// The busload binary [default: beside this program, then target/release/busload]
-    #[arg(long, value_name = "PATH")]
-    pub busload: Option<PathBuf>,
+    /// Which busload
+    #[command(flatten)]
+    pub binary: Binary,
     /// The redis-server binary
     #[arg(long, value_name = "PATH", default_value = "redis-server")]
     pub redis: PathBuf,
-    /// Further arguments for busload, separated by spaces
-    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
-    pub busload_args: String,
     /// Further arguments for redis-server, separated by spaces
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
     pub redis_args: String,
-    /// Processors of the server, as 0 or 0-3, or `any`
-    #[arg(long, value_name = "CPUS", default_value = "0")]
-    pub server_cpu: String,
-    /// Processors of the load, as 1, or `any`
-    #[arg(long, value_name = "CPUS", default_value = "1")]
-    pub load_cpu: String,
+    /// The machine
+    #[command(flatten)]
+    pub processors: Processors,
     /// Where the servers' temporary directories are made; must be on a disk for durable cases
     /// [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
@@ -337,12 +330,8 @@ pub struct Setup {
 
 impl Setup {
     /// The programs, found and checked by name.
-    ///
-    /// # Errors
-    ///
-    /// No busload binary where one is needed, or a wrong list of processors.
     pub fn programs(&self, kinds: &[Kind]) -> Result<Programs> {
-        let busload = match &self.busload {
+        let busload = match &self.binary.busload {
             Some(path) => path.clone(),
             None if kinds.contains(&Kind::Busload) => find_busload()?,
             None => PathBuf::from("busload"),
@@ -351,22 +340,13 @@ impl Setup {
         Ok(Programs {
             busload,
             redis: self.redis.clone(),
-            busload_arguments: words(&self.busload_args),
+            busload_arguments: words(&self.binary.busload_args),
             redis_arguments: words(&self.redis_args),
-            cpus: cpus(&self.server_cpu)?,
+            cpus: self.processors.of_server()?,
         })
     }
 
-    /// Binds this thread, the load.
-    ///
-    /// # Errors
-    ///
-    /// A wrong list of processors, or none of them exists.
-    pub fn bind_load(&self) -> Result<()> {
-        cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
-    }
-
-    /// Where temporary directories are made.
+    /// Returns the parent of temporary directories.
     pub fn directory(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(std::env::temp_dir)
     }
@@ -374,19 +354,11 @@ impl Setup {
 
 impl Load {
     /// Keys and values, checked.
-    ///
-    /// # Errors
-    ///
-    /// A number out of bounds.
     pub fn space(&self) -> Result<KeySpace> {
         key_space(self.keys, self.value_bytes, self.seed)
     }
 
     /// Warm-up and measurement, checked.
-    ///
-    /// # Errors
-    ///
-    /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
         times(self.warm_up, self.seconds)
     }
@@ -394,10 +366,6 @@ impl Load {
 
 impl Kv {
     /// The cases to measure, checked.
-    ///
-    /// # Errors
-    ///
-    /// A case that cannot be understood, or a number out of bounds.
     pub fn cases(&self) -> Result<Vec<Case>> {
         check_clients(self.load.clients)?;
         check_rounds(self.rounds)?;
@@ -414,10 +382,6 @@ impl Kv {
 }
 
 /// Keys and values, checked.
-///
-/// # Errors
-///
-/// A number out of bounds.
 pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
     if keys == 0 || KEYS_MAX < keys {
         bail_usage!("the number of keys is 1 to {KEYS_MAX}");
@@ -429,10 +393,6 @@ pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
 }
 
 /// Seconds of a warm-up and of a measurement, checked.
-///
-/// # Errors
-///
-/// A time out of bounds.
 pub fn times(warm_up: f64, seconds: f64) -> Result<(Duration, Duration)> {
     if !(0.01..=3_600.0).contains(&seconds) || !(0.0..=3_600.0).contains(&warm_up) {
         bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
@@ -442,10 +402,6 @@ pub fn times(warm_up: f64, seconds: f64) -> Result<(Duration, Duration)> {
 }
 
 /// A number of rounds, checked.
-///
-/// # Errors
-///
-/// None.
 pub fn check_rounds(rounds: usize) -> Result<()> {
     if rounds == 0 {
         bail_usage!("--rounds is at least 1");
@@ -454,10 +410,6 @@ pub fn check_rounds(rounds: usize) -> Result<()> {
 }
 
 /// A number of connections, checked.
-///
-/// # Errors
-///
-/// None or too many.
 pub fn check_clients(clients: usize) -> Result<()> {
     if clients == 0 || CLIENTS_MAX < clients {
         bail_usage!("the number of connections is 1 to {CLIENTS_MAX}");
@@ -466,10 +418,6 @@ pub fn check_clients(clients: usize) -> Result<()> {
 }
 
 /// A length of a pipeline, checked.
-///
-/// # Errors
-///
-/// None or too many.
 pub fn check_pipeline(pipeline: usize) -> Result<()> {
     if pipeline == 0 || PIPELINE_MAX < pipeline {
         bail_usage!("a pipeline has 1 to {PIPELINE_MAX} requests");
@@ -478,10 +426,6 @@ pub fn check_pipeline(pipeline: usize) -> Result<()> {
 }
 
 /// Processors as `0-3`, or `any`, which is none in particular.
-///
-/// # Errors
-///
-/// It is no such list.
 pub fn cpus(text: &str) -> Result<Option<CpuList>> {
     match text {
         "any" => Ok(None),
@@ -490,10 +434,6 @@ pub fn cpus(text: &str) -> Result<Option<CpuList>> {
 }
 
 /// The busload binary that was named, or else found; looked for before anything takes time.
-///
-/// # Errors
-///
-/// There is none.
 pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
     match named {
         Some(path) if path.is_file() => Ok(path.to_owned()),
@@ -503,10 +443,6 @@ pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// The busload binary beside this program, or where cargo builds it.
-///
-/// # Errors
-///
-/// There is none.
 fn find_busload() -> Result<PathBuf> {
     let own = std::env::current_exe().context("the path of this program")?;
     let candidates = [own.with_file_name("busload"), PathBuf::from("target/release/busload")];

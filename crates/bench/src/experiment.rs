@@ -11,7 +11,7 @@ mod recovery;
 
 use std::{net::SocketAddr, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rustix::process::Pid;
 
 pub use self::{
@@ -29,11 +29,14 @@ use crate::{
     cli::{Setup, bail_usage},
     clock::utc_now,
     machine,
+    measure::{Plan, Sample, fill, measure},
+    random::Random,
+    report::{Csv, Field},
     requests::{KeySpace, Operation},
     server::{Durability, Kind, Launch, Programs, Server},
 };
 
-/// What all experiments share.
+/// State that the experiments on memory tables share.
 struct Bench<'a> {
     cleanup: Cleanup,
     programs: Programs,
@@ -46,7 +49,7 @@ impl<'a> Bench<'a> {
     fn new(setup: &'a Setup, kinds: &[Kind], durable: bool) -> Result<Self> {
         let programs = setup.programs(kinds)?;
         let cleanup = Cleanup::install()?;
-        setup.bind_load()?;
+        setup.processors.bind_load()?;
         if durable && machine::is_memory_file_system(&setup.directory())? {
             eprintln!(
                 "warning: {} is in memory: durable measurements mean nothing there (--dir)",
@@ -74,6 +77,12 @@ impl<'a> Bench<'a> {
             pid: Some(server.pid()),
             started: Some((server, directory)),
         })
+    }
+
+    /// Opens the file for the measurements, if one was asked for.
+    fn csv<R>(&self, fields: &'static [Field<R>]) -> Result<Option<Csv<R>>> {
+        let path = self.setup.csv.as_deref();
+        path.map(|path| Csv::open(path, &self.about, fields)).transpose()
     }
 
     fn start_in(
@@ -105,16 +114,53 @@ impl Target {
         self.started.as_ref().map_or(Ok(()), |(_, directory)| machine::settle(directory.path()))
     }
 
+    /// A plan for any server, for this one.
+    fn plan<'a>(&self, plan: &Plan<'a>) -> Plan<'a> {
+        Plan { address: self.address, pid: self.pid, ..*plan }
+    }
+
     /// Ends a server whose data nobody needs any more.
     fn discard(self) {
         drop(self.started);
     }
 }
 
+/// Writes all keys to every server, over this many connections.
+fn fill_all(targets: &[Target], clients: usize, space: KeySpace) -> Result<()> {
+    targets.iter().try_for_each(|target| {
+        fill(target.address, clients, space, 0..space.keys)
+            .with_context(|| format!("filling {}", target.name))
+    })
+}
+
+/// Measures servers in turns; their medians. The baseline, named last, goes first. Before each
+/// measurement of a durable case the server's disk is settled.
+fn medians(
+    targets: &[Target],
+    rounds: usize,
+    seed: u64,
+    durability: Durability,
+    plan: &Plan<'_>,
+) -> Result<Vec<Sample>> {
+    let mut random = Random::new(seed);
+    let mut samples = vec![Vec::new(); targets.len()];
+    for _ in 0..rounds {
+        let start = random.next() >> 8;
+        for (target, samples) in targets.iter().zip(&mut samples).rev() {
+            if durability != Durability::None {
+                target.settle()?;
+            }
+            let plan = Plan { start, ..target.plan(plan) };
+            samples.push(measure(&plan).with_context(|| format!("measuring {}", target.name))?);
+        }
+    }
+    Ok(samples.iter().map(|samples| Sample::median(samples)).collect())
+}
+
 /// Date, machine and versions in one line.
 fn about(setup: &Setup, programs: &Programs, kinds: &[Kind]) -> Result<String> {
     let mut parts = vec![utc_now(), machine::describe()];
-    parts.push(format!("server on {}, load on {}", setup.server_cpu, setup.load_cpu));
+    parts.push(setup.processors.text());
     for kind in kinds {
         match kind {
             Kind::Busload => parts.push(machine::program_version(&programs.busload)?),

@@ -1,6 +1,5 @@
 //! Requests that were not answered as they should have been.
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Refused or failed, and said so.
@@ -12,7 +11,6 @@ pub enum Failure {
 /// Failures of one kind: how many, and the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// How many.
     pub count: u64,
     /// The first of them.
     pub example: Option<String>,
@@ -35,14 +33,11 @@ impl Failures {
 /// Failures of both kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failed {
-    /// Refusals.
     pub refused: Failures,
-    /// Wrong answers.
     pub wrong: Failures,
 }
 
 impl Failed {
-    /// One more.
     pub fn add(&mut self, failure: Failure) {
         match failure {
             Failure::Refused(text) => self.refused.add(text),
@@ -56,24 +51,23 @@ impl Failed {
         self.wrong.merge(&other.wrong);
     }
 
-    /// Those of several measurements together.
+    /// Adds up the failures of several measurements.
     pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         all.for_each(|failed| sum.merge(failed));
         sum
     }
 
-    /// How many.
     pub fn count(&self) -> u64 {
         self.refused.count + self.wrong.count
     }
 
-    /// One of them; a wrong answer rather than a refusal.
+    /// Returns one of them; a wrong answer rather than a refusal.
     pub fn example(&self) -> Option<&str> {
         self.wrong.example.as_deref().or(self.refused.example.as_deref())
     }
 
-    /// Notes beside a row in which some requests failed.
+    /// Returns the notes beside a row in which some requests failed.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let kinds = [("REFUSED", &self.refused), ("WRONG", &self.wrong)].into_iter();
         kinds.filter(|(_, failures)| 0 < failures.count).map(|(kind, failures)| {

@@ -21,7 +21,6 @@ pub const PIPELINE_MAX: usize = 65_536;
 /// Most connections of one measurement.
 pub const CLIENTS_MAX: usize = 10_000;
 
-/// Longest value.
 pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Most distinct keys: the digits of a key hold no more.
@@ -39,7 +38,7 @@ pub const FILL_PIPELINE_BYTES: usize = 1024 * 1024;
 /// A reply of the growth probe that takes longer is listed.
 pub const SLOW_REPLY: Duration = Duration::from_millis(5);
 
-/// How many of them are listed.
+/// Number of slow replies that are listed.
 pub const SLOW_REPLIES_SHOWN: usize = 20;
 
 /// Lines of a server's own output kept for error messages.
@@ -57,36 +56,36 @@ pub const SPIN: Duration = Duration::from_micros(200);
 /// limit.
 pub const OPEN_LOOP_BACKLOG: usize = 2_000_000;
 
-/// The same where every request costs a task, a statement or both.
+/// Unanswered requests at which an open loop of tasks or statements gives up.
 pub const OPEN_LOOP_TASKS: usize = 50_000;
 
-/// How long an open-loop run waits for the last replies.
+/// Time that an open-loop run waits for the last replies.
 pub const OPEN_LOOP_DRAIN: Duration = Duration::from_secs(5);
 
 /// A server that sends nothing for this long has failed.
 pub const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long a server may take until it is ready; recovery of a big log is slow on some servers.
+/// Time until a server must be ready; recovery of a big log is slow on some servers.
 pub const READY: Duration = Duration::from_secs(600);
 
 /// Bytes of a row of the Postgres experiment and its place in the index, with some room:
 /// shared_buffers by default.
 pub const TABLE_BYTES_PER_ROW: u64 = 200;
 
-/// How long closed sessions of Postgres may take to end.
+/// Time until closed sessions of Postgres must have ended.
 pub const SESSIONS_END: Duration = Duration::from_secs(5);
 
-/// How long the busload server may take until it has reached Postgres.
+/// Time until the busload server must have reached what its tables are over.
 pub const READY_SOURCE: Duration = Duration::from_secs(30);
 
 /// Largest block of the disk experiment.
 pub const DISK_BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// Most blocks of its file: their order is kept in memory.
+/// Most blocks of its file.
 pub const DISK_BLOCKS_MAX: u64 = 64 << 20;
 
 /// Most threads that read it.
-pub const DISK_JOBS_MAX: usize = 1_024;
+pub const DISK_JOBS_MAX: u64 = 1_024;
 
 /// Longest chunk that is made.
 pub const CHUNK_BYTES_MAX: u64 = 16 << 20;
@@ -109,10 +108,10 @@ pub const CHUNK_BATCH_MAX: usize = 16_384;
 /// Failed requests at which a load of chunks gives up.
 pub const CHUNK_FAILURES_MAX: u64 = 100;
 
-/// How long a load that reads a list may take.
+/// Longest time of a load that reads a list.
 pub const CHUNK_LIST: Duration = Duration::from_secs(600);
 
-/// How long files may take to come to local disk.
+/// Time until files must be on local disk.
 pub const CHUNK_FILL: Duration = Duration::from_secs(600);
 
 /// Between two looks at how far they are.
@@ -124,7 +123,7 @@ pub const GRPC_MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes that may be under way to one call; a connection has four times as many.
 pub const GRPC_WINDOW_BYTES: u32 = 4 << 20;
 
-/// How long a server may take to stop by itself.
+/// Time until a server must have stopped by itself.
 pub const STOP: Duration = Duration::from_secs(120);
 
 /// Between two looks at something that gives no event.

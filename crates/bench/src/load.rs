@@ -38,11 +38,6 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens `count` connections.
-    ///
-    /// # Errors
-    ///
-    /// Nobody listens at `address`, or the system has no room for so many connections.
     pub fn connect(address: SocketAddr, count: usize) -> Result<Self> {
         let (poll, sockets) = Poll::connect(address, count)?;
         let connections = sockets.into_iter().map(Connection::new).collect();

@@ -1,4 +1,4 @@
-//! What the system says about processors and processes.
+//! Facts that the system tells about processors and processes.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -39,10 +39,6 @@ impl std::str::FromStr for CpuList {
 impl CpuList {
     /// Runs `action` with this thread bound to these processors; children started by it inherit
     /// that from their first instruction on. Afterwards the thread is bound as before.
-    ///
-    /// # Errors
-    ///
-    /// The machine has none of the processors, or the action fails.
     pub fn with<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<T> {
         let before = sched_getaffinity(None).context("sched_getaffinity")?;
         self.bind_thread()?;
@@ -52,10 +48,6 @@ impl CpuList {
     }
 
     /// Binds the calling thread to these processors.
-    ///
-    /// # Errors
-    ///
-    /// The machine has none of them.
     pub fn bind_thread(&self) -> Result<()> {
         let mut set = CpuSet::new();
         self.0.iter().for_each(|cpu| set.set(*cpu));
@@ -163,10 +155,6 @@ pub fn steal_ns() -> Option<u64> {
 }
 
 /// Whether files in this directory live in memory, where a sync costs nothing and proves nothing.
-///
-/// # Errors
-///
-/// The directory cannot be looked at.
 pub fn is_memory_file_system(directory: &Path) -> Result<bool> {
     let status = rustix::fs::statfs(directory)
         .with_context(|| format!("cannot look at {}", directory.display()))?;
@@ -175,17 +163,13 @@ pub fn is_memory_file_system(directory: &Path) -> Result<bool> {
 
 /// Writes out what the file system of a directory still holds in memory, so that one server's
 /// writes are not charged to the next.
-///
-/// # Errors
-///
-/// The directory cannot be opened or the sync fails.
 pub fn settle(directory: &Path) -> Result<()> {
     let file = fs::File::open(directory)
         .with_context(|| format!("cannot open {}", directory.display()))?;
     rustix::fs::syncfs(file).context("syncfs")
 }
 
-/// One line that says on what the numbers were measured.
+/// Describes the machine in one line.
 pub fn describe() -> String {
     let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let system = rustix::system::uname();
@@ -200,10 +184,6 @@ pub fn describe() -> String {
 
 /// The first line of what a program prints about its version, or its name where it has none to
 /// tell.
-///
-/// # Errors
-///
-/// It cannot be run.
 pub fn program_version(program: &Path) -> Result<String> {
     let output = std::process::Command::new(program)
         .arg("--version")
@@ -283,10 +263,5 @@ mod tests {
         assert!(process_cpu_ns(own).is_some());
         assert!(run_queue_wait_ns(own).is_some());
         assert!(steal_ns().is_some());
-    }
-
-    #[test]
-    fn the_model_is_found() {
-        assert_eq!(cpu_model("processor: 0\nmodel name\t: A 1\nx: y\n"), Some("A 1"));
     }
 }

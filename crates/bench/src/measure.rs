@@ -17,7 +17,7 @@ use crate::{
     machine::{process_cpu_ns, run_queue_wait_ns, steal_ns},
     replies::Oddities,
     requests::{Cursor, KeySpace, Pool, Template},
-    stats::{float, median, new_histogram, percentile_us, record},
+    stats::{float, medians, new_histogram, percentile_us, record},
 };
 
 /// Above this share of its processor the load side may be what limits a measurement.
@@ -26,13 +26,13 @@ pub const LOAD_SHARE_HIGH: f64 = 0.95;
 /// Below this share of a processor the server was not what limited it.
 pub const SERVER_SHARE_LOW: f64 = 0.90;
 
-/// How late an open-loop request may leave (99th percentile) before the run is marked.
+/// Delay of an open loop's requests (99th percentile) above which the run is marked.
 const LATE_US: f64 = 100.0;
 
 /// Above this share of lost time a measurement is marked: other programs were at work.
 const DISTURBED_SHARE: f64 = 0.05;
 
-/// How the load is paced.
+/// Pace of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// This many requests under way on every connection.
@@ -41,24 +41,18 @@ pub enum Pace {
     Rate(u64),
 }
 
-/// One measurement of one server.
+/// Plan of one measurement of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    /// The server.
     pub address: SocketAddr,
     /// Its process, where known.
     pub pid: Option<Pid>,
-    /// Connections.
     pub clients: usize,
-    /// Pace.
     pub pace: Pace,
-    /// Requests.
     pub pool: &'a Pool,
-    /// Where in the pool to start.
+    /// Position in the pool to start at.
     pub start: u64,
-    /// Not counted.
     pub warm_up: Duration,
-    /// Counted.
     pub window: Duration,
     /// Told the count of requests answered so far, the warm-up included.
     pub progress: Option<&'a AtomicU64>,
@@ -67,14 +61,11 @@ pub struct Plan<'a> {
 /// The measurements of one measurement, or their medians over several.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Replies per second.
     pub requests_per_s: f64,
     /// Median latency in microseconds: of a pipeline's round trip, or of a request since it was
     /// due.
     pub p50_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
     /// Share of one processor the load side used.
     pub load_cpu: f64,
@@ -98,29 +89,22 @@ pub struct Sample {
 impl Sample {
     /// The median of every measurement, each for itself; errors and unanswered requests add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of =
-            |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
-        let of_some =
-            |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         let mut oddities = Oddities::default();
         samples.iter().for_each(|sample| oddities.merge(&sample.oddities));
+        let medians = medians!(
+            samples,
+            [requests_per_s, p50_us, p99_us, p999_us, load_cpu, lost],
+            [server_cpu, server_us_per_request, late_p99_us]
+        );
         Self {
-            requests_per_s: of(|sample| sample.requests_per_s),
-            p50_us: of(|sample| sample.p50_us),
-            p99_us: of(|sample| sample.p99_us),
-            p999_us: of(|sample| sample.p999_us),
-            load_cpu: of(|sample| sample.load_cpu),
-            lost: of(|sample| sample.lost),
-            server_cpu: of_some(|sample| sample.server_cpu),
-            server_us_per_request: of_some(|sample| sample.server_us_per_request),
-            late_p99_us: of_some(|sample| sample.late_p99_us),
             unanswered: samples.iter().map(|sample| sample.unanswered).sum(),
             overloaded: samples.iter().any(|sample| sample.overloaded),
             oddities,
+            ..medians
         }
     }
 
-    /// What a reader must know before trusting the measurements.
+    /// Says what a reader must know before trusting the measurements.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
         let server_idles = self.server_cpu.is_none_or(|share| share < SERVER_SHARE_LOW);
@@ -150,11 +134,6 @@ impl Sample {
     }
 }
 
-/// Measures once.
-///
-/// # Errors
-///
-/// The server cannot be reached, fails, or sends what is no reply.
 pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
     let mut group = Group::connect(plan.address, plan.clients)?;
     let mut sample = match plan.pace {
@@ -166,10 +145,6 @@ pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
 }
 
 /// Writes the keys from `first_key` on, in order, as fast as the server takes them.
-///
-/// # Errors
-///
-/// The server cannot be reached, fails, or refuses a write.
 pub fn fill(
     address: SocketAddr,
     clients: usize,
@@ -233,7 +208,6 @@ fn sample(latency_ns: &Histogram<u64>, requests: u64, start: Mark, end: Mark) ->
     }
 }
 
-/// Clocks, read together.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at_ns: u64,

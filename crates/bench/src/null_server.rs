@@ -15,10 +15,6 @@ use crate::limits::{EVENTS_PER_TURN, PIPELINE_MAX, RECEIVE_BYTES};
 
 /// Answers on `address` until killed, with bulk strings of `reply_bytes`, or with `+OK` when that
 /// is 0.
-///
-/// # Errors
-///
-/// The address is taken, or the system refuses epoll.
 pub fn run(address: SocketAddr, reply_bytes: usize) -> Result<()> {
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;

@@ -1,4 +1,4 @@
-//! Which chunks are on the server's disk.
+//! Chunks that are on the server's disk.
 
 use std::net::SocketAddr;
 
@@ -19,10 +19,6 @@ const HAS_ADDRESSES: usize = 16_384;
 
 /// Waits until chunks of a table are on local disk; their addresses come one after the other. Fills
 /// give no event, so it asks again and again.
-///
-/// # Errors
-///
-/// It does not happen in time.
 pub async fn wait_local(http: SocketAddr, table: &str, addresses: &[u8]) -> Result<()> {
     let endpoint = Endpoint::from_shared(format!("http://{http}")).context("an address")?;
     let channel = endpoint.connect().await.with_context(|| format!("no gRPC at {http}"))?;

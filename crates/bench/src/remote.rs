@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::bytes::{bytes_text, parse_bytes};
 
-/// How far away the store is.
+/// Distance to the object store.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Distance {
     /// Milliseconds until the first byte of a response of the object store
@@ -24,10 +24,9 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// None at all.
     pub const ZERO: Self = Self { first_byte: 0, jitter: 0, bandwidth: 0 };
 
-    /// As what the proxy does to its responses.
+    /// Returns what the proxy does to responses.
     fn faults(&self) -> Faults {
         Faults {
             first_byte: Duration::from_millis(self.first_byte),
@@ -38,7 +37,7 @@ impl Distance {
         }
     }
 
-    /// In a few words.
+    /// Describes the distance in a few words.
     pub fn text(&self) -> String {
         let bandwidth = match self.bandwidth {
             0 => "no limit of bytes".to_owned(),
@@ -60,20 +59,12 @@ pub struct Remote {
 
 impl Remote {
     /// Serves the directories below `root`/bucket as prefixes.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses threads or ports.
     pub fn start(root: &Path, distance: Distance, seed: u64) -> Result<Self> {
         let bucket = Bucket::start(root).context("an S3 server")?;
         Self::in_front_of(Arc::new(bucket), distance, seed)
     }
 
-    /// The same bucket at another distance.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses threads or ports.
+    /// Serves the same bucket at another distance.
     pub fn beside(&self, distance: Distance, seed: u64) -> Result<Self> {
         Self::in_front_of(Arc::clone(&self.bucket), distance, seed)
     }
@@ -84,12 +75,12 @@ impl Remote {
         Ok(Self { proxy, bucket })
     }
 
-    /// Where the proxy listens.
+    /// Returns the address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.proxy.address()
     }
 
-    /// Where the directories of stores are made.
+    /// Returns the parent directory of stores.
     pub fn directory(&self) -> &Path {
         self.bucket.directory()
     }
@@ -99,17 +90,16 @@ impl Remote {
         url(self.proxy.address(), prefix)
     }
 
-    /// Moves the store.
     pub fn set(&self, distance: Distance) {
         self.proxy.set(distance.faults());
     }
 
-    /// From now on only new requests are remembered.
+    /// Empties the log of requests.
     pub fn forget(&self) {
         self.proxy.forget();
     }
 
-    /// What was asked for since [`Remote::forget`].
+    /// Returns the requests since [`Remote::forget`].
     pub fn seen(&self) -> Vec<Seen> {
         self.proxy.seen()
     }
@@ -118,14 +108,12 @@ impl Remote {
 /// Requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
     pub requests: u64,
     /// Bytes sent for them.
     pub bytes: u64,
 }
 
 impl Count {
-    /// One more.
     pub fn add(&mut self, bytes: u64) {
         self.requests += 1;
         self.bytes += bytes;

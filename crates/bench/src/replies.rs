@@ -1,11 +1,10 @@
-//! What the replies of a measurement were, beside being answers.
+//! Replies of a measurement that should not have come.
 
 use busload_resp::reply::ReplyCounter;
 
 /// Replies that a measurement should not have had.
 #[derive(Clone, Debug, Default)]
 pub struct Oddities {
-    /// Error replies.
     pub errors: u64,
     /// The first of them.
     pub example: Option<String>,

@@ -9,65 +9,74 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// How a column stands in a table.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Text.
+enum Align {
     Left,
-    /// Numbers.
     Right,
 }
 
-/// A column of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct Column {
-    /// Its heading.
-    pub title: &'static str,
-    /// Characters; a longer case moves the rest of its row.
-    pub width: usize,
-    /// Where cases stand.
-    pub align: Align,
+/// A column of a table over rows of type `R`: its heading, and what each row shows below it.
+pub struct Column<R> {
+    title: &'static str,
+    /// Characters; a longer value moves the rest of its row.
+    width: usize,
+    align: Align,
+    value: fn(&R) -> String,
 }
 
-/// A column of numbers.
-pub const fn number(title: &'static str, width: usize) -> Column {
-    Column { title, width, align: Align::Right }
+/// Returns a column of numbers.
+pub const fn number<R>(title: &'static str, width: usize, value: fn(&R) -> String) -> Column<R> {
+    Column { title, width, align: Align::Right, value }
 }
 
-/// A column of text.
-pub const fn text(title: &'static str, width: usize) -> Column {
-    Column { title, width, align: Align::Left }
+/// Returns a column of text.
+pub const fn text<R>(title: &'static str, width: usize, value: fn(&R) -> String) -> Column<R> {
+    Column { title, width, align: Align::Left, value }
 }
 
-/// One line of a table, without space at its end.
-pub fn row(columns: &[Column], cases: &[String]) -> String {
+/// A field of a CSV file over rows of type `R`.
+pub struct Field<R> {
+    name: &'static str,
+    value: fn(&R) -> String,
+}
+
+/// Returns a field of a CSV file.
+pub const fn field<R>(name: &'static str, value: fn(&R) -> String) -> Field<R> {
+    Field { name, value }
+}
+
+/// Formats one line of a table, without space at its end.
+pub fn line<R>(columns: &[Column<R>], row: &R) -> String {
+    aligned(columns, |column| (column.value)(row))
+}
+
+fn aligned<R>(columns: &[Column<R>], value: impl Fn(&Column<R>) -> String) -> String {
     let mut line = String::new();
-    for (column, case) in columns.iter().zip(cases) {
-        let width = column.width.max(column.title.len());
+    for column in columns {
+        let (value, width) = (value(column), column.width.max(column.title.len()));
         if !line.is_empty() {
             line.push_str("  ");
         }
         match column.align {
-            Align::Left => line.push_str(&format!("{case:<width$}")),
-            Align::Right => line.push_str(&format!("{case:>width$}")),
+            Align::Left => line.push_str(&format!("{value:<width$}")),
+            Align::Right => line.push_str(&format!("{value:>width$}")),
         }
     }
     line.truncate(line.trim_end().len());
     line
 }
 
-/// The headings and a rule below them.
-pub fn heading(columns: &[Column]) -> String {
-    let titles: Vec<_> = columns.iter().map(|column| column.title.to_owned()).collect();
-    let rules: Vec<_> =
-        columns.iter().map(|column| "-".repeat(column.width.max(column.title.len()))).collect();
-    format!("{}\n{}", row(columns, &titles), row(columns, &rules))
+/// Formats the headings and a rule below them.
+pub fn heading<R>(columns: &[Column<R>]) -> String {
+    let titles = aligned(columns, |column| column.title.to_owned());
+    let rules = aligned(columns, |column| "-".repeat(column.width.max(column.title.len())));
+    format!("{titles}\n{rules}")
 }
 
-/// Prints a table.
-pub fn print(title: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) {
+pub fn print<R>(title: &str, columns: &[Column<R>], rows: &[R]) {
     println!("\n{title}\n{}", heading(columns));
-    rows.for_each(|cases| println!("{}", row(columns, &cases)));
+    rows.iter().for_each(|row| println!("{}", line(columns, row)));
 }
 
 /// Four significant measurements or so: what a ratio of noisy numbers deserves.
@@ -97,21 +106,18 @@ pub fn percent_or_dash(value: Option<f64>) -> String {
 }
 
 /// A CSV file that runs are appended to.
-#[derive(Debug)]
-pub struct Csv {
+pub struct Csv<R: 'static> {
     file: File,
+    fields: &'static [Field<R>],
 }
 
-impl Csv {
+impl<R> Csv<R> {
     /// Opens the file, appends a comment line about the run, and the header if the file has none.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, or holds another experiment.
-    pub fn open(path: &Path, about: &str, header: &[&str]) -> Result<Self> {
+    /// Fails if the file holds another experiment.
+    pub fn open(path: &Path, about: &str, fields: &'static [Field<R>]) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).read(true).open(path);
         let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        let header = header.join(",");
+        let header = fields.iter().map(|field| field.name).collect::<Vec<_>>().join(",");
         let first =
             first_record(&file).with_context(|| format!("cannot read {}", path.display()))?;
         if first.as_ref().is_some_and(|first| *first != header) {
@@ -121,18 +127,18 @@ impl Csv {
         if first.is_none() {
             writeln!(file, "{header}")?;
         }
-        Ok(Self { file })
+        Ok(Self { file, fields })
     }
 
-    /// Appends one record.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
-    pub fn append(&mut self, fields: &[String]) -> Result<()> {
-        let fields: Vec<_> = fields.iter().map(|field| quoted(field)).collect();
-        writeln!(self.file, "{}", fields.join(",")).context("cannot append to the CSV")
+    pub fn append(&mut self, row: &R) -> Result<()> {
+        let record = record(self.fields, row);
+        writeln!(self.file, "{record}").context("cannot append to the CSV")
     }
+}
+
+/// Formats a record of a CSV file.
+pub fn record<R>(fields: &[Field<R>], row: &R) -> String {
+    fields.iter().map(|field| quoted(&(field.value)(row))).collect::<Vec<_>>().join(",")
 }
 
 fn first_record(file: &File) -> std::io::Result<Option<String>> {
@@ -157,18 +163,20 @@ fn quoted(field: &str) -> String {
 mod tests {
     use super::*;
 
-    const COLUMNS: &[Column] = &[text("op", 5), number("kreq/s", 4), text("notes", 5)];
+    type Row = [&'static str; 3];
 
-    fn cases(cases: [&str; 3]) -> Vec<String> {
-        cases.map(str::to_owned).to_vec()
-    }
+    const COLUMNS: &[Column<Row>] = &[
+        text("op", 5, |row| row[0].to_owned()),
+        number("kreq/s", 4, |row| row[1].to_owned()),
+        text("notes", 5, |row| row[2].to_owned()),
+    ];
 
     #[test]
     fn columns_are_aligned_under_their_headings() {
         let table = [
             heading(COLUMNS),
-            row(COLUMNS, &cases(["get", "12", ""])),
-            row(COLUMNS, &cases(["mix", "345.6", "late"])),
+            line(COLUMNS, &["get", "12", ""]),
+            line(COLUMNS, &["mix", "345.6", "late"]),
         ];
         assert_eq!(
             table.join("\n"),
@@ -197,15 +205,17 @@ mod tests {
 
     #[test]
     fn runs_are_appended_under_one_header() {
+        const FIELDS: &[Field<Row>] =
+            &[field("a", |row| row[0].to_owned()), field("b", |row| row[1].to_owned())];
+        const OTHERS: &[Field<Row>] = &[field("other", |row| row[0].to_owned())];
         let directory =
             crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let path = directory.path().join("runs.csv");
         for run in ["first", "second"] {
-            let mut csv = Csv::open(&path, run, &["a", "b"]).unwrap();
-            csv.append(&["1".to_owned(), run.to_owned()]).unwrap();
+            Csv::open(&path, run, FIELDS).unwrap().append(&["1", run, ""]).unwrap();
         }
         let content = std::fs::read_to_string(&path).unwrap();
         assert_eq!(content, "# first\na,b\n1,first\n# second\n1,second\n");
-        assert!(Csv::open(&path, "third", &["other"]).is_err());
+        assert!(Csv::open(&path, "third", OTHERS).is_err());
     }
 }

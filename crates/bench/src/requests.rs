@@ -15,7 +15,7 @@ pub const KEY_BYTES: usize = 16;
 
 const KEY_PREFIX: &[u8] = b"key:";
 
-/// What a case asks for.
+/// Operations that a case sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Operation {
     /// Read a key
@@ -37,10 +37,9 @@ impl Operation {
     }
 }
 
-/// Which keys and values a load uses.
+/// Keys and values that a load uses.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpace {
-    /// Distinct keys.
     pub keys: u64,
     /// Bytes of a value.
     pub value_bytes: usize,
@@ -48,11 +47,10 @@ pub struct KeySpace {
     pub seed: u64,
 }
 
-/// Requests built ahead.
 #[derive(Debug)]
 pub struct Pool {
     bytes: Vec<u8>,
-    /// Where each request starts, and at last where the bytes end.
+    /// Start of each request, and at last the end of the bytes.
     starts: Vec<usize>,
 }
 

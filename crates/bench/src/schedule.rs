@@ -1,4 +1,4 @@
-//! When the requests of an open loop are due.
+//! Schedule of the requests of an open loop.
 
 /// A fixed rate: request `n` is due `n / rate` seconds after the start, whatever the server does.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ impl Schedule {
         Self { start_ns, rate, next: 0 }
     }
 
-    /// When the next request is due.
+    /// Returns when the next request is due.
     pub fn next_due_ns(&self) -> u64 {
         let since = u128::from(self.next) * 1_000_000_000 / u128::from(self.rate);
         self.start_ns + u64::try_from(since).expect("a schedule is shorter than 584 years")
@@ -33,10 +33,6 @@ impl Schedule {
 }
 
 /// Parses `10000`, `10k` or `1M`.
-///
-/// # Errors
-///
-/// What is not a rate between 1 and the limit.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),

@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// What survives a crash.
+/// Writes that survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
     /// No log at all. busload: sync=off; Redis: no append-only file
@@ -81,12 +81,10 @@ impl Durability {
     }
 }
 
-/// Where the programs are and how they run, the same for all cases.
+/// Programs and their arguments, the same for all cases.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The busload binary.
     pub busload: PathBuf,
-    /// The redis-server binary.
     pub redis: PathBuf,
     /// Further arguments for busload.
     pub busload_arguments: Vec<String>,
@@ -96,22 +94,18 @@ pub struct Programs {
     pub cpus: Option<CpuList>,
 }
 
-/// One server to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// Which program.
     pub kind: Kind,
-    /// Its log.
     pub durability: Durability,
     /// busload's `--net-threads`; the others have nothing like it.
     pub net_threads: u32,
     /// Its data; what is there already is recovered.
     pub directory: &'a Path,
-    /// What it will be asked and the bytes of a value; only the null server needs to know.
+    /// Operation that will be sent and bytes of a value; only the null server needs to know.
     pub null_reply: (Operation, usize),
 }
 
-/// A running server.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
@@ -123,10 +117,6 @@ pub struct Server {
 
 impl Programs {
     /// Starts a server and waits until it serves.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started, ends, or does not get ready; with the last lines of its output.
     pub fn start(&self, cleanup: &Cleanup, launch: &Launch<'_>) -> Result<Server> {
         let [address, http] = free_addresses()?;
         let mut command = self.command(launch, address, http)?;
@@ -196,22 +186,20 @@ fn null_command(launch: &Launch<'_>, address: SocketAddr) -> Result<Command> {
 }
 
 impl Server {
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where busload listens for HTTP and gRPC; the others do not.
+    /// Returns the address for HTTP and gRPC, which only busload serves.
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Its process.
     pub fn pid(&self) -> Pid {
         self.process.pid()
     }
 
-    /// How long it took from its start until it served.
+    /// Returns the time from its start until it served.
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
@@ -222,10 +210,6 @@ impl Server {
     }
 
     /// Asks it to stop (SIGTERM) and waits; gives how long that took.
-    ///
-    /// # Errors
-    ///
-    /// It had to be killed, or failed while stopping.
     pub fn stop(self) -> Result<Duration> {
         let started_ns = now_ns();
         let status = self.process.stop(Signal::TERM, STOP)?;
@@ -257,10 +241,6 @@ impl Server {
 }
 
 /// Sends one command to a server and gives the first line of its reply.
-///
-/// # Errors
-///
-/// The connection fails or the reply takes more than two seconds.
 pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
     let timeout = Duration::from_secs(2);
     let mut socket = TcpStream::connect_timeout(&address, timeout)?;
@@ -286,7 +266,7 @@ fn free_addresses() -> Result<[SocketAddr; 2]> {
     Ok([one.local_addr()?, other.local_addr()?])
 }
 
-/// What a server prints, read by a thread per pipe so that it never blocks on us.
+/// Output of a server, read by a thread per pipe so that it never blocks on us.
 #[derive(Clone, Debug, Default)]
 struct Output {
     printed: Arc<Mutex<Printed>>,

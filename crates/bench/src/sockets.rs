@@ -22,10 +22,6 @@ pub struct Poll {
 
 impl Poll {
     /// Opens `count` sockets and waits for all of them.
-    ///
-    /// # Errors
-    ///
-    /// Nobody listens at `address`, or the system has no room for so many connections.
     pub fn connect(address: SocketAddr, count: usize) -> Result<(Self, Vec<Socket>)> {
         if count == 0 || CLIENTS_MAX < count {
             bail!("a measurement needs 1 to {CLIENTS_MAX} connections, not {count}");
@@ -42,10 +38,6 @@ impl Poll {
     }
 
     /// Waits for events; an interrupted wait is one without events.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses to wait.
     pub fn wait(&mut self, timeout: Duration) -> Result<()> {
         let timeout = Timespec::try_from(timeout).context("a wait of a sane length")?;
         self.events.clear();
@@ -56,7 +48,7 @@ impl Poll {
         }
     }
 
-    /// How many sockets the last wait found something for.
+    /// Returns how many sockets the last wait found something for.
     pub fn ready_count(&self) -> usize {
         self.events.len()
     }
@@ -79,10 +71,6 @@ pub struct Socket {
 impl Socket {
     /// Sends what the socket takes of `bytes` and says how many that were. When some are left,
     /// `poll` will say when there is room for them.
-    ///
-    /// # Errors
-    ///
-    /// The connection fails.
     pub fn send(&mut self, poll: &Poll, bytes: &[u8]) -> Result<usize> {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -110,10 +98,6 @@ impl Socket {
     }
 
     /// Receives once; the bytes that came, none when there was nothing.
-    ///
-    /// # Errors
-    ///
-    /// The connection fails, or the server has closed it.
     pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
         match (&self.stream).read(buffer) {
             Ok(0) => bail!("the server closed a connection"),

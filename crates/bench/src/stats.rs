@@ -5,11 +5,12 @@ use hdrhistogram::Histogram;
 
 use crate::limits::LATENCY_NS_MAX;
 
+/// The mean in microseconds; 0 when nothing was recorded.
+pub fn mean_us(histogram: &Histogram<u64>) -> f64 {
+    if histogram.is_empty() { 0.0 } else { histogram.mean() / 1_000.0 }
+}
+
 /// A histogram of nanoseconds, exact to three digits.
-///
-/// # Errors
-///
-/// Never for these bounds.
 pub fn new_histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("bounds of a histogram")
 }
@@ -41,6 +42,22 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// Makes a sample whose numbers are the medians of the same numbers of several samples, and whose
+/// optional numbers those of the samples that have them; all other fields are defaults.
+macro_rules! medians {
+    ($samples:expr, [$($number:ident),*], [$($optional:ident),*]) => {
+        Self {
+            $($number: $crate::stats::median($samples.iter().map(|sample| sample.$number))
+                .unwrap_or(0.0),)*
+            $($optional: $crate::stats::median(
+                $samples.iter().filter_map(|sample| sample.$optional)
+            ),)*
+            ..Self::default()
+        }
+    };
+}
+pub(crate) use medians;
+
 /// `value / base`, or `None` where that says nothing.
 pub fn ratio(value: f64, base: f64) -> Option<f64> {
     (0.0 < base && value.is_finite()).then(|| value / base)
@@ -50,6 +67,15 @@ pub fn ratio(value: f64, base: f64) -> Option<f64> {
 #[allow(clippy::cast_precision_loss, reason = "counts and nanoseconds here stay below 2^53")]
 pub fn float(count: u64) -> f64 {
     count as f64
+}
+
+/// A count of things in memory as a floating-point number.
+pub fn float_of(count: usize) -> f64 {
+    float(u64::try_from(count).expect("a count fits in 64 bits"))
+}
+
+pub fn mebibytes(bytes: f64) -> f64 {
+    bytes / 1_048_576.0
 }
 
 #[cfg(test)]

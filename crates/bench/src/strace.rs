@@ -11,13 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{cleanup::Cleanup, clock::pause, limits::READY, stats::float};
 
-/// How long the load runs around a count: long enough for strace to attach, count and leave.
+/// Length of the load around a count: long enough for strace to attach, count and leave.
 pub const LOAD: Duration = Duration::from_secs(3);
 
-/// How long calls are counted.
+/// Length of a count of calls.
 const COUNT: Duration = Duration::from_secs(1);
 
-/// How many kinds of calls are shown.
+/// Number of kinds of calls that are shown.
 const KINDS_SHOWN: usize = 3;
 
 /// System calls over some time.
@@ -29,7 +29,7 @@ pub struct SystemCalls {
 }
 
 impl SystemCalls {
-    /// All calls beside the requests answered meanwhile.
+    /// Returns calls per request answered meanwhile.
     pub fn per_request(&self) -> f64 {
         let calls = self.kinds.iter().map(|(_, calls)| calls).sum();
         float(calls) / float(self.requests.max(1))
@@ -56,10 +56,6 @@ pub fn is_available() -> bool {
 
 /// Counts the calls of process `pid` for a second while `load` runs on this thread; `requests`
 /// tells how many requests were answered so far. `None` where strace may not attach.
-///
-/// # Errors
-///
-/// The load fails, or strace cannot be started.
 pub fn count(
     cleanup: &Cleanup,
     pid: Pid,

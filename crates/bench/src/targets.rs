@@ -3,22 +3,26 @@
 
 use crate::report::{self, Column, measurement, number, text};
 
-const COLUMNS: &[Column] =
-    &[text("number", 66), number("measured", 10), text("wanted", 16), text("", 12)];
+const COLUMNS: &[Column<Target>] = &[
+    text("number", 74, |target| target.what.clone()),
+    number("measured", 10, |target| {
+        target.value.map_or_else(|| "-".to_owned(), |value| target.unit.text(value))
+    }),
+    text("wanted", 16, Target::wanted),
+    text("", 12, |target| target.verdict().to_owned()),
+    text("that is", 7, |target| target.quotient.clone()),
+];
 
-/// What a number is counted in.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
     Count,
-    /// Time.
     Seconds,
-    /// Memory.
     Mebibytes,
-    /// Memory by chunk.
     Bytes,
-    /// A quotient.
     Times,
+    /// A quotient, shown as a percentage.
+    Percent,
 }
 
 impl Unit {
@@ -30,6 +34,7 @@ impl Unit {
             Self::Mebibytes => "MiB",
             Self::Bytes => "B",
             Self::Times => "x",
+            Self::Percent => "%",
         }
     }
 
@@ -39,59 +44,69 @@ impl Unit {
             Self::Count if value.fract() == 0.0 => format!("{value:.0}"),
             Self::Count => measurement(value),
             Self::Times => format!("{}x", measurement(value)),
+            Self::Percent => format!("{:.1}%", value * 100.0),
             _ => format!("{} {}", measurement(value), self.name()),
         }
     }
 }
 
-/// What a number is to be.
+/// Bound that a number is to keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wanted {
-    /// More is better.
     AtLeast(f64),
-    /// Less is better.
     AtMost(f64),
+    /// The number is only told.
+    Nothing,
 }
 
-/// One number.
+/// A number that was set as a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What it is.
     pub what: String,
-    /// Of both.
     pub unit: Unit,
-    /// As measured.
     pub value: Option<f64>,
-    /// What it is to be.
     pub wanted: Wanted,
+    /// Division that gave the value, for people.
+    pub quotient: String,
 }
 
 impl Target {
-    /// A row of the table: the number, as measured, as wanted, and whether it was reached.
-    pub fn cases(&self) -> Vec<String> {
-        let (wanted, is_reached) = match self.wanted {
-            Wanted::AtLeast(wanted) => (
-                format!("at least {}", self.unit.text(wanted)),
-                self.value.map(|value| wanted <= value),
-            ),
-            Wanted::AtMost(wanted) => (
-                format!("at most {}", self.unit.text(wanted)),
-                self.value.map(|value| value <= wanted),
-            ),
+    /// Makes a target whose value is no quotient, or one that needs no explanation.
+    pub fn new(what: &str, unit: Unit, value: Option<f64>, wanted: Wanted) -> Self {
+        Self { what: what.to_owned(), unit, value, wanted, quotient: String::new() }
+    }
+
+    fn wanted(&self) -> String {
+        match self.wanted {
+            Wanted::AtLeast(wanted) => format!("at least {}", self.unit.text(wanted)),
+            Wanted::AtMost(wanted) => format!("at most {}", self.unit.text(wanted)),
+            Wanted::Nothing => String::new(),
+        }
+    }
+
+    /// Compares the exact value, not the rounded one that is shown.
+    fn verdict(&self) -> &'static str {
+        let is_reached = match (self.value, self.wanted) {
+            (None, _) => return "not measured",
+            (Some(_), Wanted::Nothing) => return "",
+            (Some(value), Wanted::AtLeast(wanted)) => wanted <= value,
+            (Some(value), Wanted::AtMost(wanted)) => value <= wanted,
         };
-        let verdict = match is_reached {
-            None => "not measured",
-            Some(true) => "reached",
-            Some(false) => "NOT REACHED",
-        };
-        let measured = self.value.map_or_else(|| "-".to_owned(), |value| self.unit.text(value));
-        vec![self.what.clone(), measured, wanted, verdict.to_owned()]
+        if is_reached { "reached" } else { "NOT REACHED" }
+    }
+
+    /// Returns the cells of its row, separated by bars.
+    #[cfg(test)]
+    pub fn shown(&self) -> String {
+        let value = self.value.map_or_else(|| "-".to_owned(), |value| self.unit.text(value));
+        let cells = [&self.what, &value, &self.wanted(), self.verdict(), &self.quotient];
+        cells.join(" | ").trim_end_matches(" | ").to_owned()
     }
 }
 
-/// Prints them.
+/// Prints the targets beside what was measured.
 pub fn print(targets: &[Target]) {
-    report::print("Numbers, from the medians above", COLUMNS, targets.iter().map(Target::cases));
+    report::print("Numbers, from the medians above", COLUMNS, targets);
 }
 
 #[cfg(test)]
@@ -99,19 +114,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_units() {
-        assert_eq!(Unit::Count.text(256.0), "256");
-        assert_eq!(Unit::Seconds.text(1.234), "1.23 s");
-        assert_eq!(Unit::Times.text(1.056), "1.06x");
+    fn targets_are_reached_or_not_or_not_measured() {
+        let shown = |value, wanted| Target::new("it", Unit::Count, value, wanted).shown();
+        assert_eq!(shown(Some(2.0), Wanted::AtLeast(2.0)), "it | 2 | at least 2 | reached");
+        assert_eq!(shown(Some(2.0), Wanted::AtMost(1.0)), "it | 2 | at most 1 | NOT REACHED");
+        assert_eq!(shown(None, Wanted::AtMost(1.0)), "it | - | at most 1 | not measured");
+        assert_eq!(shown(Some(2.0), Wanted::Nothing), "it | 2");
     }
 
     #[test]
-    fn targets_are_reached_or_not_or_not_measured() {
-        let verdict = |value, wanted| {
-            Target { what: "it".to_owned(), unit: Unit::Count, value, wanted }.cases().join(" | ")
-        };
-        assert_eq!(verdict(Some(2.0), Wanted::AtLeast(2.0)), "it | 2 | at least 2 | reached");
-        assert_eq!(verdict(Some(2.0), Wanted::AtMost(1.0)), "it | 2 | at most 1 | NOT REACHED");
-        assert_eq!(verdict(None, Wanted::AtMost(1.0)), "it | - | at most 1 | not measured");
+    fn a_verdict_is_not_rounded() {
+        let target = Target::new("it", Unit::Percent, Some(0.7499), Wanted::AtLeast(0.75));
+        assert_eq!(target.shown(), "it | 75.0% | at least 75.0% | NOT REACHED");
     }
 }

@@ -1,26 +1,19 @@
-//! What the object store of a chunk store was asked for, told apart by range.
+//! Requests to the object store of a chunk store, told apart by range.
 
 use std::collections::HashSet;
 
 use busload_bucket::Seen;
 
-use crate::{remote::Count, stats::float};
+use crate::{
+    remote::Count,
+    stats::{float, mebibytes},
+    table_files::TableFile,
+};
 
 /// Bytes of an object in one extent of busload's cache: fills are whole extents.
 const EXTENT_BYTES: u64 = 256 * 4_092;
 
-/// A table file, as what it was asked for is told apart.
-#[derive(Clone, Copy, Debug)]
-pub struct Object<'a> {
-    /// Its name, or a part of it that no other has.
-    pub name: &'a str,
-    /// Its size.
-    pub bytes: u64,
-    /// Where its index begins.
-    pub index_from: u64,
-}
-
-/// What a log of the proxy says, by kind.
+/// Requests in a log of the proxy, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Ranges of table files that somebody waits for.
@@ -37,12 +30,12 @@ pub struct Traffic {
 
 impl Traffic {
     /// Sorts requests by what they asked for.
-    pub fn of(seen: &[Seen], objects: &[Object<'_>]) -> Self {
+    pub fn of(seen: &[Seen], files: &[TableFile]) -> Self {
         let mut traffic = Self::default();
         let mut ranges = HashSet::new();
         for request in seen {
-            let object = objects.iter().find(|object| request.path.contains(object.name));
-            let (Some(file), true) = (object, request.method == "GET") else {
+            let file = files.iter().find(|file| request.path.contains(&file.id));
+            let (Some(file), true) = (file, request.method == "GET") else {
                 traffic.others.add(request.bytes);
                 continue;
             };
@@ -56,13 +49,12 @@ impl Traffic {
                 traffic.fills.add(request.bytes);
             } else {
                 traffic.foreground.add(request.bytes);
-                traffic.repeated += u64::from(!ranges.insert((file.name, from, to)));
+                traffic.repeated += u64::from(!ranges.insert((&file.id, from, to)));
             }
         }
         traffic
     }
 
-    /// Bytes of everything.
     pub fn bytes(&self) -> u64 {
         self.of_files().bytes + self.others.bytes
     }
@@ -81,9 +73,8 @@ impl Traffic {
         self.of_files().requests + self.others.requests
     }
 
-    /// In one line.
     pub fn text(&self) -> String {
-        let mebibytes = |count: Count| format!("{:.1} MiB", float(count.bytes) / 1_048_576.0);
+        let mebibytes = |count: Count| format!("{:.1} MiB", mebibytes(float(count.bytes)));
         format!(
             "{} foreground ({}, {} repeated), {} fills ({}), {} of indexes ({}), {} others",
             self.foreground.requests,
@@ -115,9 +106,14 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart_by_their_ranges() {
-        let file = Object {
-            name: "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug",
+        let name = "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug".to_owned();
+        let file = TableFile {
+            id: name.clone(),
+            name,
+            kind: busload_chunks::FileKind::Classic,
             bytes: 2_000_000,
+            crc: 0,
+            chunk_count: 1,
             index_from: 1_900_000,
         };
         let path = format!("/bucket/store/{}", file.name);
@@ -130,7 +126,7 @@ mod tests {
                 get(&path, 0..4_092),
                 get(&path, 0..file.bytes),
             ],
-            &[file],
+            std::slice::from_ref(&file),
         );
         assert_eq!(traffic.foreground, Count { requests: 3, bytes: 3 * 4_092 });
         assert_eq!(traffic.repeated, 1);

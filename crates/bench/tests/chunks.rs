@@ -11,8 +11,9 @@ use tempfile::TempDir;
 use bench::{Record, SECONDS, bench, busload, check_pictures, number, records, succeeded, text};
 
 /// Everything as small as it can be: two files of 3 MB, three extents each, and no processor bound.
-const SMALL: &str = "--files 2 --chunks 1500 --chain 20 --callers 1,4 --throughput-callers 2 --batch 32 --pipeline 8 \
-    --thundering-herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
+const SMALL: &str = "--files 2 --chunks 1500 --chain 20 --callers 1,4 --throughput-callers 2 \
+    --batch 32 --pipeline 8 --thundering-herd 40 --open-files 12 --memory-bytes 4M \
+    --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
     --rounds 1 --warm-up 0.05 --server-cpu any --load-cpu any";
 
 /// The value of a measurement; every round of it is checked elsewhere.

@@ -12,8 +12,9 @@ use bench::{Record, bench, busload, check_pictures, number, records, succeeded, 
 
 /// Everything as small as it can be: three files, two of them archives whose chunks need a
 /// dictionary, and no processor bound.
-const SMALL: &str = "--pushes 3 --leaves 1100 --leaf-bytes 300 --classic 0.34 --clients 4 --chains 3 --ranges 4 \
-    --first-byte 10 --jitter 2 --bandwidth 0 --rounds 1 --seconds 0 --server-cpu any --load-cpu any";
+const SMALL: &str = "--pushes 3 --leaves 1100 --leaf-bytes 300 --classic 0.34 --clients 4 \
+    --chains 3 --ranges 4 --first-byte 10 --jitter 2 --bandwidth 0 --rounds 1 --seconds 0 \
+    --server-cpu any --load-cpu any";
 
 /// How often everything is replayed before it is said to be slow: a warm replay takes a moment, in
 /// which other work on the machine may stand in its way.

@@ -13,7 +13,8 @@ use bench::{Record, SECONDS, bench, busload, check_pictures, number, records, su
 
 /// Every list as short as it can be.
 const SMALL: &str = "--rows 5k --warm-up 0.05 --rounds 1 --readers 30 --connections 5 \
-    --upsert-connections 5 --windows 1,16 --window-connections 4 --resp-connections 3,30 --low-load 1,4 --rates 500";
+    --upsert-connections 5 --windows 1,16 --window-connections 4 --resp-connections 3,30 \
+    --low-load 1,4 --rates 500";
 
 #[test]
 fn every_section_is_measured_and_every_answer_is_right() {
@@ -126,7 +127,9 @@ fn a_given_postgres_gets_the_table_and_keeps_it() {
 #[test]
 fn a_table_that_is_not_ours_is_left_alone() {
     let cluster = Cluster::builder().start().unwrap();
-    cluster.execute("CREATE TABLE random_read_test (pk text, payload int); INSERT INTO random_read_test VALUES ('x', 1)").unwrap();
+    let other = "CREATE TABLE random_read_test (pk text, payload int); \
+                 INSERT INTO random_read_test VALUES ('x', 1)";
+    cluster.execute(other).unwrap();
     let out = TempDir::new().unwrap();
     let refused = bench(
         "postgres",
@@ -144,13 +147,16 @@ fn a_wrong_answer_fails_the_run() {
     let out = TempDir::new().unwrap();
     let run = |seconds: &str| {
         let arguments = format!(
-            "{SMALL} --seconds {seconds} --section readers,ceiling --case plain,in-process,ceiling --url {}",
+            "{SMALL} --seconds {seconds} --section readers,ceiling \
+             --case plain,in-process,ceiling --url {}",
             cluster.url()
         );
         bench("postgres", &arguments, out.path())
     };
     succeeded(&run("0.2"));
-    cluster.execute("UPDATE random_read_test SET payload = 'payload of row 00000000000000000000' WHERE '1' < right(pk, 1)").unwrap();
+    let corrupt = "UPDATE random_read_test SET payload = 'payload of row 00000000000000000000' \
+                   WHERE '1' < right(pk, 1)";
+    cluster.execute(corrupt).unwrap();
     let every_way_shows_it = SECONDS.into_iter().any(|seconds| {
         let wrong = run(seconds);
         let shown = text(&wrong.stdout);

@@ -8,7 +8,7 @@
 //!                                         |             ^                            |
 //!      load: callers in turns --clients---+--> server: busload                       |
 //!          gRPC, RESP, S3, bare loops                                                |
-//!                 tables, statistics.csv, measurements.csv, plot, summary <--- results <--+
+//!                 tables, statistics.csv, measurements.csv, plot, summary <--- rows <-----+
 //! ```
 //!
 //! The server runs on one processor, the load on another, the S3 server wherever there is room.
@@ -20,13 +20,10 @@ mod arguments;
 mod cases;
 mod clients;
 mod contents;
-mod counters;
 mod harness;
 mod load;
 mod measurements;
 mod plot;
-mod results;
-mod sample;
 mod sections;
 mod store;
 mod summary;
@@ -34,17 +31,15 @@ mod table;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use self::{
     cases::{Case, Section},
     harness::{Harness, PREFIX},
     measurements::Measurements,
     plot::Growth,
-    results::{Ratios, Results},
-    sample::Sample,
     store::Store,
-    table::Setting,
+    table::{Row, Setting},
 };
 use crate::{
     bytes::bytes_text,
@@ -54,6 +49,7 @@ use crate::{
     machine,
     remote::Remote,
     report::{Csv, measurement},
+    tables::{Case as _, Rows},
 };
 
 pub use self::arguments::Chunks;
@@ -64,11 +60,6 @@ const STATISTICS: &str = "statistics.csv";
 /// The numbers of other sections.
 const MEASUREMENTS: &str = "measurements.csv";
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a server that cannot be started, or wrong answers.
 pub fn chunks(arguments: &Chunks) -> Result<()> {
     arguments.check()?;
     let busload = busload_at(arguments.served.binary.busload.as_deref())?;
@@ -84,23 +75,22 @@ pub fn chunks(arguments: &Chunks) -> Result<()> {
         store_bytes: store.bytes(),
         first_byte_ms: arguments.distance.first_byte,
     };
-    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
+    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, Case::FIELDS)?;
     let measurements = Measurements::open(&arguments.out.join(MEASUREMENTS), &about)?;
     let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
-    arguments.served.bind_load()?;
+    arguments.served.processors.bind_load()?;
     let harness = Harness::new(arguments, cleanup, starter, remote, store)?;
     let mut run = Run {
         harness,
         statistics,
-        setting,
         measurements,
-        results: Results::default(),
+        rows: Rows::new(setting),
         growth: Growth::default(),
     };
     run.sections()?;
-    plot::draw_all(&arguments.out, &run.results, &run.growth)?;
-    summary::print(&run.results, &run.measurements);
+    plot::draw_all(&arguments.out, &run.rows, &run.growth)?;
+    summary::print(&run.rows, &run.measurements);
     run.check()
 }
 
@@ -117,17 +107,16 @@ fn about(arguments: &Chunks, busload: &Path, store: &Store) -> Result<String> {
         ratio * 100.0
     ));
     parts.push(arguments.distance.text());
-    parts.push(arguments.served.text());
+    parts.push(arguments.served.processors.text());
     Ok(parts.join("; "))
 }
 
 /// The experiment as it goes.
 struct Run<'a> {
     harness: Harness<'a>,
-    statistics: Csv,
-    setting: Setting,
+    statistics: Csv<Row>,
     measurements: Measurements,
-    results: Results,
+    rows: Rows<Case>,
     growth: Growth,
 }
 
@@ -164,47 +153,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Measures rows in turns and shows them as a table.
     fn group(&mut self, title: &str, cases: &[Case]) -> Result<()> {
-        let rounds = self.harness.arguments.rounds;
-        let first = self.results.measure(cases, rounds, Sample::median, |case, round| {
-            let sample = self.harness.measure(case, round).with_context(|| case.name())?;
-            self.statistics.append(&self.setting.fields(
-                case,
-                &sample,
-                round,
-                Ratios::default(),
-            ))?;
-            tell(round, rounds, case, &sample);
-            Ok(sample)
-        })?;
-        let rows: Vec<_> = self.results.rows()[first..].iter().collect();
-        table::print(title, &rows, &self.results);
-        for row in rows {
-            let fields = self.setting.fields(&row.case, &row.sample, 0, self.results.ratios(row));
-            self.statistics.append(&fields)?;
-        }
-        Ok(())
+        let (rounds, harness) = (self.harness.arguments.rounds, &mut self.harness);
+        let measure = |case: &_, round| harness.measure(case, round);
+        self.rows.group(title, cases, rounds, &mut self.statistics, measure).map(drop)
     }
 
     /// A fast wrong answer is none, nor is a refusal.
     fn check(&self) -> Result<()> {
-        let failed: u64 = self.results.rows().iter().map(|row| row.sample.failed.count()).sum();
-        if 0 < failed {
-            bail!(
-                "{failed} requests were refused or answered wrongly; see the notes of their rows"
-            );
+        match self.rows.failed().count() {
+            0 => Ok(()),
+            failed => bail!("{failed} requests were refused or answered wrongly; see the notes"),
         }
-        Ok(())
     }
-}
-
-/// One line for whoever waits.
-fn tell(round: usize, rounds: usize, case: &Case, sample: &Sample) {
-    let (per_s, p50) = (measurement(sample.per_s / 1_000.0), measurement(sample.p50_us));
-    eprintln!(
-        "round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}",
-        case.name(),
-        sample.notes()
-    );
 }

@@ -9,7 +9,7 @@
 //!      client: clone, scan, point, fetch -+--> busload: a server                            |
 //!          as Dolt's does on the wire,                                                      |
 //!          or by ranges of the store                                                        |
-//!                          tables, statistics.csv, plot, summary <--- results <--- sample <-+
+//!                          tables, statistics.csv, plot, summary <---- rows <---- sample <--+
 //! ```
 //!
 //! The server runs on one processor, the load on another, the S3 server wherever there is room.
@@ -22,7 +22,6 @@ mod cases;
 mod client;
 mod harness;
 mod plot;
-mod results;
 mod sample;
 mod store;
 mod summary;
@@ -30,15 +29,13 @@ mod table;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use self::{
     cases::{Case, Section},
     harness::{Harness, PREFIX, Remotes},
-    results::{Ratios, Results},
-    sample::Sample,
     store::Store,
-    table::Setting,
+    table::{Row, Setting},
 };
 use crate::{
     bytes::bytes_text,
@@ -48,6 +45,7 @@ use crate::{
     machine,
     remote::{Distance, Remote},
     report::{Csv, measurement},
+    tables::{Case as _, Rows},
 };
 
 pub use self::arguments::Dolt;
@@ -55,11 +53,6 @@ pub use self::arguments::Dolt;
 /// The records of the tables.
 const STATISTICS: &str = "statistics.csv";
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a server that cannot be started, or wrong answers.
 pub fn dolt(arguments: &Dolt) -> Result<()> {
     arguments.check()?;
     let busload = busload_at(arguments.served.binary.busload.as_deref())?;
@@ -72,15 +65,15 @@ pub fn dolt(arguments: &Dolt) -> Result<()> {
     let about = about(arguments, &busload, &store)?;
     println!("{about}");
     let setting = Setting { store_bytes: store.bytes(), distance: arguments.distance };
-    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
+    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, Case::FIELDS)?;
     let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
-    arguments.served.bind_load()?;
+    arguments.served.processors.bind_load()?;
     let harness = Harness::new(arguments, cleanup, starter, Remotes { far, near }, store)?;
-    let mut run = Run { harness, statistics, setting, results: Results::default() };
+    let mut run = Run { harness, statistics, rows: Rows::new(setting) };
     run.sections()?;
-    plot::draw_all(&arguments.out, &run.results)?;
-    summary::print(&run.results, &arguments.layout, setting.store_bytes);
+    plot::draw_all(&arguments.out, &run.rows)?;
+    summary::print(&run.rows, &arguments.layout, setting.store_bytes);
     run.check()
 }
 
@@ -89,7 +82,8 @@ fn about(arguments: &Dolt, busload: &Path, store: &Store) -> Result<String> {
     let (mean, ratio) = store.means();
     let mut parts = vec![utc_now(), machine::describe(), machine::program_version(busload)?];
     parts.push(format!(
-        "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%, {} of them in the current version",
+        "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%, {} of them in the \
+         current version",
         store.count(),
         measurement(mean),
         store.files.len(),
@@ -98,23 +92,22 @@ fn about(arguments: &Dolt, busload: &Path, store: &Store) -> Result<String> {
         store.current,
     ));
     parts.push(arguments.distance.text());
-    parts.push(arguments.served.text());
+    parts.push(arguments.served.processors.text());
     Ok(parts.join("; "))
 }
 
 /// The experiment as it goes.
 struct Run<'a> {
     harness: Harness<'a>,
-    statistics: Csv,
-    setting: Setting,
-    results: Results,
+    statistics: Csv<Row>,
+    rows: Rows<Case>,
 }
 
 impl Run<'_> {
     fn sections(&mut self) -> Result<()> {
         let arguments = self.harness.arguments;
         let ms = arguments.distance.first_byte;
-        let bytes = bytes_text(self.setting.store_bytes);
+        let bytes = bytes_text(self.rows.setting.store_bytes);
         if arguments.wants(Section::Clone) {
             self.group(&format!("A clone of {bytes}, store {ms} ms away"), &cases::clone())?;
         }
@@ -142,45 +135,22 @@ impl Run<'_> {
         self.harness.stop()
     }
 
-    /// Measures rows in turns and shows them as a table.
+    /// Measures rows in turns and shows them as a table, with the calls below it.
     fn group(&mut self, title: &str, cases: &[Case]) -> Result<()> {
-        let rounds = self.harness.arguments.rounds;
-        let first = self.results.measure(cases, rounds, Sample::median, |case, round| {
-            let sample = self.harness.measure(case, round).with_context(|| case.name())?;
-            self.statistics.append(&self.setting.fields(
-                case,
-                &sample,
-                round,
-                Ratios::default(),
-            ))?;
-            tell(round, rounds, case, &sample);
-            Ok(sample)
-        })?;
-        let rows: Vec<_> = self.results.rows()[first..].iter().collect();
-        table::print(title, &rows, &self.results);
-        for row in rows {
-            let fields = self.setting.fields(&row.case, &row.sample, 0, self.results.ratios(row));
-            self.statistics.append(&fields)?;
+        let (rounds, harness) = (self.harness.arguments.rounds, &mut self.harness);
+        let measure = |case: &_, round| harness.measure(case, round);
+        let rows = self.rows.group(title, cases, rounds, &mut self.statistics, measure)?;
+        for (calls, titles) in table::by_calls(rows) {
+            println!("{calls}: {}", titles.join("; "));
         }
         Ok(())
     }
 
     /// A fast wrong answer is none, nor is a refusal.
     fn check(&self) -> Result<()> {
-        let failed: u64 = self.results.rows().iter().map(|row| row.sample.failed.count()).sum();
-        if 0 < failed {
-            bail!("{failed} replays were refused or answered wrongly; see the notes of their rows");
+        match self.rows.failed().count() {
+            0 => Ok(()),
+            failed => bail!("{failed} replays were refused or answered wrongly; see the notes"),
         }
-        Ok(())
     }
-}
-
-/// One line for whoever waits.
-fn tell(round: usize, rounds: usize, case: &Case, sample: &Sample) {
-    let (seconds, replays) = (sample.seconds, sample.replays);
-    eprintln!(
-        "round {round} of {rounds}: {}: {seconds:.4} s, median of {replays} {}",
-        case.name(),
-        sample.notes()
-    );
 }

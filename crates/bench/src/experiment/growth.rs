@@ -13,48 +13,69 @@ use crate::{
     machine::{resident_bytes, run_queue_wait_ns, steal_ns},
     measure::Fill,
     random::Random,
-    report::{self, Column, Csv, measurement, number, text},
+    report::{self, Column, Csv, Field, field, measurement, number, text},
     requests::{KEY_BYTES, KeySpace, write_get},
     server::Durability,
-    stats::{float, new_histogram, percentile_us, record},
+    stats::{float, float_of, mebibytes, new_histogram, percentile_us, record},
 };
 
-const COLUMNS: &[Column] = &[
-    text("server", 8),
-    number("keys", 10),
-    number("kreq/s", 7),
-    number("p50 us", 7),
-    number("p99 us", 7),
-    number("p99.99 us", 9),
-    number("max ms", 7),
-    number("writers max ms", 7),
-    number("resident MiB", 8),
-    number("over B", 7),
-    number("lost ms", 7),
+/// Measurements of one step of the growth. Times are in microseconds.
+struct Step {
+    server: &'static str,
+    durability: Durability,
+    net_threads: u32,
+    space: KeySpace,
+    keys: u64,
+    writes_per_s: f64,
+    p50_us: f64,
+    p99_us: f64,
+    p9999_us: f64,
+    max_us: f64,
+    writers_max_us: f64,
+    resident: u64,
+    resident_before: u64,
+    lost_ms: f64,
+}
+
+impl Step {
+    /// Memory per entry beyond its key and value.
+    fn overhead_bytes(&self) -> f64 {
+        let grown = float(self.resident) - float(self.resident_before);
+        grown / float(self.keys) - float_of(KEY_BYTES + self.space.value_bytes)
+    }
+}
+
+const COLUMNS: &[Column<Step>] = &[
+    text("server", 8, |step| step.server.to_owned()),
+    number("keys", 10, |step| step.keys.to_string()),
+    number("kreq/s", 7, |step| measurement(step.writes_per_s / 1_000.0)),
+    number("p50 us", 7, |step| measurement(step.p50_us)),
+    number("p99 us", 7, |step| measurement(step.p99_us)),
+    number("p99.99 us", 9, |step| measurement(step.p9999_us)),
+    number("max ms", 7, |step| measurement(step.max_us / 1_000.0)),
+    number("writers max ms", 7, |step| measurement(step.writers_max_us / 1_000.0)),
+    number("resident MiB", 8, |step| measurement(mebibytes(float(step.resident)))),
+    number("over B", 7, |step| measurement(step.overhead_bytes())),
+    number("lost ms", 7, |step| measurement(step.lost_ms)),
 ];
 
-const CSV_HEADER: &[&str] = &[
-    "server",
-    "durability",
-    "net_threads",
-    "value_bytes",
-    "keys",
-    "writes_per_s",
-    "p50_us",
-    "p99_us",
-    "p9999_us",
-    "max_us",
-    "writers_max_us",
-    "resident_bytes",
-    "overhead_bytes_per_entry",
-    "lost_ms",
+const FIELDS: &[Field<Step>] = &[
+    field("server", |step| step.server.to_owned()),
+    field("durability", |step| step.durability.name().to_owned()),
+    field("net_threads", |step| step.net_threads.to_string()),
+    field("value_bytes", |step| step.space.value_bytes.to_string()),
+    field("keys", |step| step.keys.to_string()),
+    field("writes_per_s", |step| format!("{:.1}", step.writes_per_s)),
+    field("p50_us", |step| format!("{:.1}", step.p50_us)),
+    field("p99_us", |step| format!("{:.1}", step.p99_us)),
+    field("p9999_us", |step| format!("{:.1}", step.p9999_us)),
+    field("max_us", |step| format!("{:.1}", step.max_us)),
+    field("writers_max_us", |step| format!("{:.1}", step.writers_max_us)),
+    field("resident_bytes", |step| step.resident.to_string()),
+    field("overhead_bytes_per_entry", |step| format!("{:.2}", step.overhead_bytes())),
+    field("lost_ms", |step| format!("{:.3}", step.lost_ms)),
 ];
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, or a server that cannot be started or measured.
 pub fn growth(arguments: &Growth) -> Result<()> {
     require(&arguments.servers, "--servers")?;
     check_clients(arguments.clients)?;
@@ -64,8 +85,7 @@ pub fn growth(arguments: &Growth) -> Result<()> {
     }
     let bench =
         Bench::new(&arguments.setup, &arguments.servers, arguments.durability != Durability::None)?;
-    let csv = arguments.setup.csv.as_deref();
-    let mut csv = csv.map(|path| Csv::open(path, &bench.about, CSV_HEADER)).transpose()?;
+    let mut csv = bench.csv(FIELDS)?;
     println!("{}", report::heading(COLUMNS));
     let mut summaries = Vec::new();
     for kind in &arguments.servers {
@@ -85,7 +105,7 @@ fn grow(
     arguments: &Growth,
     space: KeySpace,
     target: &Target,
-    mut csv: Option<&mut Csv>,
+    mut csv: Option<&mut Csv<Step>>,
 ) -> Result<String> {
     let pid = target.pid.context("a server this program started has a process")?;
     let mut group = Group::connect(target.address, arguments.clients + 1)?;
@@ -107,77 +127,30 @@ fn grow(
         }
         let seconds = float(now_ns() - started_ns) / 1e9;
         let step = Step {
+            server: target.name,
+            durability: arguments.durability,
+            net_threads: arguments.net_threads,
+            space,
             keys,
+            p50_us: percentile_us(&growing.probe_ns, 50.0),
+            p99_us: percentile_us(&growing.probe_ns, 99.0),
+            p9999_us: percentile_us(&growing.probe_ns, 99.99),
+            max_us: percentile_us(&growing.probe_ns, 100.0),
+            writers_max_us: percentile_us(&growing.writers_ns, 100.0),
             writes_per_s: float(keys - first) / seconds,
             resident: resident_bytes(pid).context("the server's memory")?,
             resident_before,
             lost_ms: float(lost_ns(pid).saturating_sub(lost_before_ns)) / 1e6,
         };
-        println!("{}", report::row(COLUMNS, &step.row(target.name, &growing)));
-        if let Some(csv) = csv.as_mut() {
-            csv.append(&step.csv_fields(arguments, target.name, &growing))?;
-        }
+        println!("{}", report::line(COLUMNS, &step));
+        csv.as_mut().map_or(Ok(()), |csv| csv.append(&step))?;
         growing.end_step()?;
     }
     Ok(growing.summary(target.name))
 }
 
-/// Measurements of one step that no client sees.
-struct Step {
-    keys: u64,
-    writes_per_s: f64,
-    resident: u64,
-    resident_before: u64,
-    lost_ms: f64,
-}
-
-impl Step {
-    /// Memory per entry beyond its key and value.
-    fn overhead_bytes(&self, space: KeySpace) -> f64 {
-        let grown = float(self.resident) - float(self.resident_before);
-        let content = KEY_BYTES + space.value_bytes;
-        grown / float(self.keys) - float(u64::try_from(content).expect("a length fits in 64 bits"))
-    }
-
-    fn row(&self, name: &str, growing: &Growing) -> Vec<String> {
-        vec![
-            name.to_owned(),
-            self.keys.to_string(),
-            measurement(self.writes_per_s / 1_000.0),
-            measurement(percentile_us(&growing.probe_ns, 50.0)),
-            measurement(percentile_us(&growing.probe_ns, 99.0)),
-            measurement(percentile_us(&growing.probe_ns, 99.99)),
-            measurement(percentile_us(&growing.probe_ns, 100.0) / 1_000.0),
-            measurement(percentile_us(&growing.writers_ns, 100.0) / 1_000.0),
-            measurement(float(self.resident) / 1_048_576.0),
-            measurement(self.overhead_bytes(growing.space)),
-            measurement(self.lost_ms),
-        ]
-    }
-
-    fn csv_fields(&self, arguments: &Growth, name: &str, growing: &Growing) -> Vec<String> {
-        vec![
-            name.to_owned(),
-            arguments.durability.name().to_owned(),
-            arguments.net_threads.to_string(),
-            arguments.value_bytes.to_string(),
-            self.keys.to_string(),
-            format!("{:.1}", self.writes_per_s),
-            format!("{:.1}", percentile_us(&growing.probe_ns, 50.0)),
-            format!("{:.1}", percentile_us(&growing.probe_ns, 99.0)),
-            format!("{:.1}", percentile_us(&growing.probe_ns, 99.99)),
-            format!("{:.1}", percentile_us(&growing.probe_ns, 100.0)),
-            format!("{:.1}", percentile_us(&growing.writers_ns, 100.0)),
-            self.resident.to_string(),
-            format!("{:.2}", self.overhead_bytes(growing.space)),
-            format!("{:.3}", self.lost_ms),
-        ]
-    }
-}
-
 /// A probe on connection 0, writers on the others.
 struct Growing {
-    space: KeySpace,
     pid: Pid,
     writers: usize,
     fill: Fill,
@@ -205,7 +178,6 @@ struct Slow {
 impl Growing {
     fn new(arguments: &Growth, space: KeySpace, pid: Pid) -> Result<Self> {
         Ok(Self {
-            space,
             pid,
             writers: arguments.clients,
             fill: Fill::new(arguments.clients, space, 0..0),
@@ -237,8 +209,8 @@ impl Growing {
         Ok(())
     }
 
-    /// What was lost is read here and not with every reply: it costs system calls, so it covers the
-    /// time since the slow reply before.
+    /// Reads the lost time only here and not with every reply, as it costs system calls: it covers
+    /// the time since the slow reply before.
     fn note_slow(&mut self, latency_ns: u64) {
         self.slow_count += 1;
         let lost_ns = lost_ns(self.pid);
@@ -254,8 +226,8 @@ impl Growing {
 
     fn summary(&self, name: &str) -> String {
         let mut lines = vec![format!(
-            "{name}: {} probe replies, p99.99 {} us, slowest {} ms; slowest pipeline of the writers {} ms; \
-             {} probe replies above {SLOW_REPLY:?}",
+            "{name}: {} probe replies, p99.99 {} us, slowest {} ms; slowest pipeline of the \
+             writers {} ms; {} probe replies above {SLOW_REPLY:?}",
             self.all_probe_ns.len(),
             measurement(percentile_us(&self.all_probe_ns, 99.99)),
             measurement(percentile_us(&self.all_probe_ns, 100.0) / 1_000.0),
@@ -315,22 +287,4 @@ impl Driver for Growing {
 fn lost_ns(server: Pid) -> u64 {
     let waits = [run_queue_wait_ns(server), run_queue_wait_ns(getpid()), steal_ns()];
     waits.into_iter().flatten().sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overhead_is_what_neither_key_nor_value_explains() {
-        let step = Step {
-            keys: 1_000,
-            writes_per_s: 0.0,
-            resident: 100_000,
-            resident_before: 30_000,
-            lost_ms: 0.0,
-        };
-        let space = KeySpace { keys: 1_000, value_bytes: 34, seed: 1 };
-        assert!((step.overhead_bytes(space) - 20.0).abs() < 1e-9);
-    }
 }

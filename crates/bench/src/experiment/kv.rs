@@ -1,16 +1,17 @@
 //! `kv`: cases of operation, pace, durability and wiring, server beside server.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 
-use super::{Bench, Target, require};
+use super::{Bench, Target, fill_all, medians, require};
 use crate::{
     case::Case,
     cli::Kv,
-    measure::{Pace, Plan, Sample, fill, measure},
-    random::Random,
+    measure::{Pace, Plan, Sample},
     report::{
-        self, Column, Csv, exact_or_empty, measurement, measurement_or_dash, number,
+        self, Column, Field, exact_or_empty, field, measurement, measurement_or_dash, number,
         percent_or_dash, text,
     },
     requests::{KeySpace, Pool},
@@ -18,86 +19,96 @@ use crate::{
     stats::ratio,
 };
 
-const COLUMNS: &[Column] = &[
-    text("op", 3),
-    number("pipe", 6),
-    text("durable", 6),
-    number("net", 3),
-    text("server", 8),
-    number("kreq/s", 7),
-    number("ratio", 5),
-    number("p50 us", 7),
-    number("p99 us", 7),
-    number("p99.9 us", 8),
-    number("p99x", 5),
-    number("us/req", 6),
-    number("server", 6),
-    number("load", 5),
-    text("notes", 5),
+/// A server in a case, and what it is compared with.
+struct Row {
+    case: Case,
+    server: &'static str,
+    clients: usize,
+    space: KeySpace,
+    rounds: usize,
+    sample: Sample,
+    /// The baseline's sample; the baseline itself has none.
+    base: Option<Sample>,
+}
+
+impl Row {
+    /// A number beside the same of the baseline.
+    fn ratio(&self, of: fn(&Sample) -> f64) -> Option<f64> {
+        self.base.as_ref().and_then(|base| ratio(of(&self.sample), of(base)))
+    }
+}
+
+const COLUMNS: &[Column<Row>] = &[
+    text("op", 3, |row| row.case.operation.name().to_owned()),
+    number("pipe", 6, |row| row.case.pace_name()),
+    text("durable", 6, |row| row.case.durability.name().to_owned()),
+    number("net", 3, |row| row.case.net_threads.to_string()),
+    text("server", 8, |row| row.server.to_owned()),
+    number("kreq/s", 7, |row| measurement(row.sample.requests_per_s / 1_000.0)),
+    number("ratio", 5, |row| measurement_or_dash(row.ratio(|sample| sample.requests_per_s))),
+    number("p50 us", 7, |row| measurement(row.sample.p50_us)),
+    number("p99 us", 7, |row| measurement(row.sample.p99_us)),
+    number("p99.9 us", 8, |row| measurement(row.sample.p999_us)),
+    number("p99x", 5, |row| measurement_or_dash(row.ratio(|sample| sample.p99_us))),
+    number("us/req", 6, |row| measurement_or_dash(row.sample.server_us_per_request)),
+    number("server", 6, |row| percent_or_dash(row.sample.server_cpu)),
+    number("load", 5, |row| percent_or_dash(Some(row.sample.load_cpu))),
+    text("notes", 5, |row| row.sample.notes()),
 ];
 
-const CSV_HEADER: &[&str] = &[
-    "op",
-    "pace",
-    "durability",
-    "net_threads",
-    "server",
-    "clients",
-    "keys",
-    "value_bytes",
-    "rounds",
-    "requests_per_s",
-    "ratio",
-    "p50_us",
-    "p99_us",
-    "p999_us",
-    "p99_ratio",
-    "server_us_per_request",
-    "server_cpu",
-    "load_cpu",
-    "lost",
-    "late_p99_us",
-    "unanswered",
-    "errors",
-    "nils",
-    "notes",
+const FIELDS: &[Field<Row>] = &[
+    field("op", |row| row.case.operation.name().to_owned()),
+    field("pace", |row| row.case.pace_name()),
+    field("durability", |row| row.case.durability.name().to_owned()),
+    field("net_threads", |row| row.case.net_threads.to_string()),
+    field("server", |row| row.server.to_owned()),
+    field("clients", |row| row.clients.to_string()),
+    field("keys", |row| row.space.keys.to_string()),
+    field("value_bytes", |row| row.space.value_bytes.to_string()),
+    field("rounds", |row| row.rounds.to_string()),
+    field("requests_per_s", |row| format!("{:.1}", row.sample.requests_per_s)),
+    field("ratio", |row| exact_or_empty(row.ratio(|sample| sample.requests_per_s))),
+    field("p50_us", |row| format!("{:.1}", row.sample.p50_us)),
+    field("p99_us", |row| format!("{:.1}", row.sample.p99_us)),
+    field("p999_us", |row| format!("{:.1}", row.sample.p999_us)),
+    field("p99_ratio", |row| exact_or_empty(row.ratio(|sample| sample.p99_us))),
+    field("server_us_per_request", |row| exact_or_empty(row.sample.server_us_per_request)),
+    field("server_cpu", |row| exact_or_empty(row.sample.server_cpu)),
+    field("load_cpu", |row| format!("{:.4}", row.sample.load_cpu)),
+    field("lost", |row| format!("{:.4}", row.sample.lost)),
+    field("late_p99_us", |row| exact_or_empty(row.sample.late_p99_us)),
+    field("unanswered", |row| row.sample.unanswered.to_string()),
+    field("errors", |row| row.sample.oddities.errors.to_string()),
+    field("nils", |row| row.sample.oddities.nils.to_string()),
+    field("notes", |row| row.sample.notes()),
 ];
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, or a server that cannot be started or measured.
 pub fn kv(arguments: &Kv) -> Result<()> {
     let cases = arguments.cases()?;
     require(&cases, "a list of cases")?;
     require(&arguments.servers, "--servers")?;
-    let space = arguments.load.space()?;
+    let (space, rounds) = (arguments.load.space()?, arguments.rounds);
     arguments.load.times()?;
     let kinds = if arguments.attach.is_some() { &[] } else { &arguments.servers[..] };
     let durable = cases.iter().any(|case| case.durability != Durability::None);
     let bench = Bench::new(&arguments.setup, kinds, durable)?;
-    let csv = arguments.setup.csv.as_deref();
-    let mut csv = csv.map(|path| Csv::open(path, &bench.about, CSV_HEADER)).transpose()?;
+    let mut csv = bench.csv(FIELDS)?;
+    let (clients, seconds) = (arguments.load.clients, arguments.load.seconds);
     println!(
-        "{} connections, {} keys, {}-byte values, {} s a measurement, medians of {}",
-        arguments.load.clients,
-        space.keys,
-        space.value_bytes,
-        arguments.load.seconds,
-        arguments.rounds
+        "{clients} connections, {} keys, {}-byte values, {seconds} s a measurement, medians of \
+         {rounds}",
+        space.keys, space.value_bytes
     );
     println!("{}", report::heading(COLUMNS));
     for case in &cases {
-        let measurements = run_case(&bench, arguments, space, case)
+        let measured = run_case(&bench, arguments, space, case)
             .with_context(|| format!("case {}:{}", case.operation.name(), case.pace_name()))?;
-        let base = measurements.last().map(|(_, sample)| sample.clone()).unwrap_or_default();
-        for (index, (name, sample)) in measurements.iter().enumerate() {
-            let base = (index + 1 < measurements.len()).then_some(&base);
-            println!("{}", report::row(COLUMNS, &row(case, name, sample, base)));
-            if let Some(csv) = &mut csv {
-                csv.append(&csv_fields(arguments, case, name, sample, base))?;
-            }
+        let (last, base) = (measured.len() - 1, measured.last().map(|(_, base)| base.clone()));
+        for (index, (server, sample)) in measured.into_iter().enumerate() {
+            let base = base.clone().filter(|_| index < last);
+            let row = Row { case: *case, server, clients, space, rounds, sample, base };
+            println!("{}", report::line(COLUMNS, &row));
+            csv.as_mut().map_or(Ok(()), |csv| csv.append(&row))?;
         }
     }
     Ok(())
@@ -116,37 +127,25 @@ fn run_case(
     };
     let pool = Pool::build(case.operation, space, pipeline);
     let targets = start_targets(bench, arguments, space, case)?;
-    let (warm_up, window) = arguments.load.times()?;
-    let mut samples = vec![Vec::new(); targets.len()];
-    let mut random = Random::new(space.seed);
-    for _ in 0..arguments.rounds {
-        let start = random.next() >> 8;
-        // The baseline, named last, goes first.
-        for (target, samples) in targets.iter().zip(&mut samples).rev() {
-            if case.durability != Durability::None {
-                target.settle()?;
-            }
-            let plan = Plan {
-                address: target.address,
-                pid: target.pid,
-                clients: arguments.load.clients,
-                pace: case.pace,
-                pool: &pool,
-                start,
-                warm_up,
-                window,
-                progress: None,
-            };
-            samples.push(measure(&plan).with_context(|| format!("measuring {}", target.name))?);
-        }
+    if !arguments.no_preload {
+        fill_all(&targets, arguments.load.clients, space)?;
     }
-    let measurements = targets
-        .iter()
-        .zip(&samples)
-        .map(|(target, samples)| (target.name, Sample::median(samples)));
-    let measurements = measurements.collect();
+    let (warm_up, window) = arguments.load.times()?;
+    let plan = Plan {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        pid: None,
+        clients: arguments.load.clients,
+        pace: case.pace,
+        pool: &pool,
+        start: 0,
+        warm_up,
+        window,
+        progress: None,
+    };
+    let samples = medians(&targets, arguments.rounds, space.seed, case.durability, &plan)?;
+    let names: Vec<_> = targets.iter().map(|target| target.name).collect();
     targets.into_iter().for_each(Target::discard);
-    Ok(measurements)
+    Ok(names.into_iter().zip(samples).collect())
 }
 
 fn start_targets(
@@ -155,79 +154,11 @@ fn start_targets(
     space: KeySpace,
     case: &Case,
 ) -> Result<Vec<Target>> {
-    let targets = match arguments.attach {
-        Some(address) => {
-            let pid = arguments.attach_pid.and_then(Pid::from_raw);
-            vec![Target { name: "attached", address, pid, started: None }]
-        }
-        None => {
-            let null = (case.operation, space.value_bytes);
-            let start = |kind: &_| bench.start(*kind, case.durability, case.net_threads, null);
-            arguments.servers.iter().map(start).collect::<Result<_>>()?
-        }
-    };
-    if !arguments.no_preload {
-        for target in &targets {
-            fill(target.address, arguments.load.clients, space, 0..space.keys)
-                .with_context(|| format!("filling {}", target.name))?;
-        }
+    if let Some(address) = arguments.attach {
+        let pid = arguments.attach_pid.and_then(Pid::from_raw);
+        return Ok(vec![Target { name: "attached", address, pid, started: None }]);
     }
-    Ok(targets)
-}
-
-fn row(case: &Case, name: &str, sample: &Sample, base: Option<&Sample>) -> Vec<String> {
-    vec![
-        case.operation.name().to_owned(),
-        case.pace_name(),
-        case.durability.name().to_owned(),
-        case.net_threads.to_string(),
-        name.to_owned(),
-        measurement(sample.requests_per_s / 1_000.0),
-        measurement_or_dash(
-            base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s)),
-        ),
-        measurement(sample.p50_us),
-        measurement(sample.p99_us),
-        measurement(sample.p999_us),
-        measurement_or_dash(base.and_then(|base| ratio(sample.p99_us, base.p99_us))),
-        measurement_or_dash(sample.server_us_per_request),
-        percent_or_dash(sample.server_cpu),
-        percent_or_dash(Some(sample.load_cpu)),
-        sample.notes(),
-    ]
-}
-
-fn csv_fields(
-    arguments: &Kv,
-    case: &Case,
-    name: &str,
-    sample: &Sample,
-    base: Option<&Sample>,
-) -> Vec<String> {
-    vec![
-        case.operation.name().to_owned(),
-        case.pace_name(),
-        case.durability.name().to_owned(),
-        case.net_threads.to_string(),
-        name.to_owned(),
-        arguments.load.clients.to_string(),
-        arguments.load.keys.to_string(),
-        arguments.load.value_bytes.to_string(),
-        arguments.rounds.to_string(),
-        format!("{:.1}", sample.requests_per_s),
-        exact_or_empty(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
-        format!("{:.1}", sample.p50_us),
-        format!("{:.1}", sample.p99_us),
-        format!("{:.1}", sample.p999_us),
-        exact_or_empty(base.and_then(|base| ratio(sample.p99_us, base.p99_us))),
-        exact_or_empty(sample.server_us_per_request),
-        exact_or_empty(sample.server_cpu),
-        format!("{:.4}", sample.load_cpu),
-        format!("{:.4}", sample.lost),
-        exact_or_empty(sample.late_p99_us),
-        sample.unanswered.to_string(),
-        sample.oddities.errors.to_string(),
-        sample.oddities.nils.to_string(),
-        sample.notes(),
-    ]
+    let null = (case.operation, space.value_bytes);
+    let start = |kind: &_| bench.start(*kind, case.durability, case.net_threads, null);
+    arguments.servers.iter().map(start).collect()
 }

@@ -2,13 +2,13 @@
 //! fixed windows, and by busload.
 //!
 //! ```text
-//!   arguments --> sections: which rows --> harness: measures one -----------------+
-//!                                            |                                |
-//!       database: given or own cluster <-----+--> tasks: clients in process   |--> counters --> sample
-//!       loading: the table                   |      plain, library, ceiling   |
-//!       server: the busload binary <---------+--> wire: clients over RESP ----+
-//!                                                                             |
-//!                        table, statistics.csv, plot, summary <--- results <--+
+//!   arguments --> sections: which rows --> harness: measures one --------------+
+//!                                            |                                 |
+//!       database: given or own cluster <-----+--> tasks: clients in process    |
+//!       loading: the table                   |      plain, library, ceiling    |
+//!       server: the busload binary <---------+--> wire: clients over RESP      v
+//!                                                              counters --> sample
+//!                        tables, statistics.csv, plot, summary <--- rows <-------+
 //! ```
 //!
 //! Rows that are compared are measured in turns, round after round, and what is shown are medians.
@@ -19,21 +19,19 @@
 mod approach;
 mod arguments;
 mod ceiling;
-mod counters;
 mod database;
 mod harness;
 mod library;
 mod loading;
 mod plain;
 mod plot;
-mod results;
 mod rows;
-mod sample;
 mod sections;
 mod server;
 mod summary;
 mod table;
 mod tasks;
+mod watch;
 mod wire;
 
 use std::path::PathBuf;
@@ -41,13 +39,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use self::{
-    approach::Section,
+    approach::{Case, Section},
     database::Database,
     harness::Harness,
-    results::{Ratios, Results},
-    sample::Sample,
     sections::Group,
-    table::Setting,
+    table::{Row, Setting},
 };
 use crate::{
     cleanup::Cleanup,
@@ -56,18 +52,13 @@ use crate::{
     machine,
     report::{Csv, measurement},
     stats::float,
+    tables::{Case as _, Rows},
 };
 
 pub use self::arguments::Postgres;
 
-/// The records.
 const STATISTICS: &str = "statistics.csv";
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a Postgres or a server that cannot be reached, or wrong answers.
 pub fn postgres(arguments: &Postgres) -> Result<()> {
     arguments.check()?;
     let busload = busload(arguments)?;
@@ -82,14 +73,14 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
     };
     let about = about(arguments, &mut database, &busload, &setting)?;
     println!("{about}");
-    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
+    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, Case::FIELDS)?;
     let starter = arguments.binary.starter(busload, None, std::env::temp_dir());
     let harness = Harness::new(arguments, database, cleanup, starter);
-    let mut run = Run { harness, statistics, setting, results: Results::default() };
+    let mut run = Run { harness, statistics, rows: Rows::new(setting) };
     run.sections()?;
     run.harness.stop_server()?;
-    plot::draw_all(&arguments.out, &run.results)?;
-    summary::print(&run.results);
+    plot::draw_all(&arguments.out, &run.rows)?;
+    summary::print(&run.rows);
     run.check()
 }
 
@@ -129,9 +120,8 @@ fn about(
 /// The experiment as it goes.
 struct Run<'a> {
     harness: Harness<'a>,
-    statistics: Csv,
-    setting: Setting,
-    results: Results,
+    statistics: Csv<Row>,
+    rows: Rows<Case>,
 }
 
 impl Run<'_> {
@@ -142,7 +132,7 @@ impl Run<'_> {
             self.group(&sections::many_readers(arguments, *keys))?;
         }
         let keys = arguments.keys[0];
-        let best_window = self.results.best_window(keys);
+        let best_window = self.rows.best_window(keys);
         if wants(Section::LowLoad) {
             self.group(&sections::low_load(arguments, keys, best_window))?;
         }
@@ -174,7 +164,7 @@ impl Run<'_> {
         let about_sizes = format!(
             "{} GB of table and index, shared_buffers {}, {}",
             measurement(float(bytes) / 1e9),
-            self.setting.shared_buffers,
+            self.rows.setting.shared_buffers,
             match machine::memory_bytes() {
                 Some(memory) if memory < bytes => "larger than memory",
                 _ => "all of it in the system's page cache",
@@ -188,56 +178,22 @@ impl Run<'_> {
         self.harness.stop_server()?;
         self.harness.database.restart_with_buffers(shared_buffers)?;
         loading::settle(&mut self.harness.database)?;
-        self.setting.shared_buffers = self.harness.database.setting("shared_buffers")?;
+        self.rows.setting.shared_buffers = self.harness.database.setting("shared_buffers")?;
         Ok(())
     }
 
-    /// Measures rows in turns and shows them as a table.
     fn group(&mut self, group: &Group) -> Result<()> {
-        let rounds = self.harness.arguments.rounds;
-        let first = self.results.measure(&group.cases, rounds, Sample::median, |case, round| {
-            let sample = self.harness.measure(case, round).with_context(|| case.name())?;
-            self.statistics.append(&self.setting.fields(
-                case,
-                &sample,
-                round,
-                Ratios::default(),
-            ))?;
-            tell(round, rounds, case, &sample);
-            Ok(sample)
-        })?;
-        self.report(&group.title, first)
-    }
-
-    fn report(&mut self, title: &str, first: usize) -> Result<()> {
-        let rows: Vec<_> = self.results.rows()[first..].iter().collect();
-        if rows.is_empty() {
-            return Ok(());
-        }
-        table::print(title, &rows, &self.results);
-        for row in rows {
-            let fields = self.setting.fields(&row.case, &row.sample, 0, self.results.ratios(row));
-            self.statistics.append(&fields)?;
-        }
-        Ok(())
+        let (rounds, harness) = (self.harness.arguments.rounds, &mut self.harness);
+        let measure = |case: &_, round| harness.measure(case, round);
+        let Group { title, cases } = group;
+        self.rows.group(title, cases, rounds, &mut self.statistics, measure).map(drop)
     }
 
     /// A fast wrong answer is none.
     fn check(&self) -> Result<()> {
-        let wrong: u64 = self.results.rows().iter().map(|row| row.sample.failed.wrong.count).sum();
-        if 0 < wrong {
-            bail!("{wrong} answers were wrong; see the notes of their rows");
+        match self.rows.failed().wrong.count {
+            0 => Ok(()),
+            wrong => bail!("{wrong} answers were wrong; see the notes of their rows"),
         }
-        Ok(())
     }
-}
-
-/// One line for whoever waits.
-fn tell(round: usize, rounds: usize, case: &approach::Case, sample: &Sample) {
-    let (per_s, p50) = (measurement(sample.per_s / 1_000.0), measurement(sample.p50_us));
-    eprintln!(
-        "round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}",
-        case.name(),
-        sample.notes()
-    );
 }

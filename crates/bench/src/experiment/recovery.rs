@@ -4,10 +4,10 @@ use anyhow::{Context, Result, bail};
 
 use super::{Bench, null_reply, require};
 use crate::{
-    cli::{Recovery, bail_usage, key_space},
+    cli::{Recovery, bail_usage, check_rounds, key_space},
     clock::now_ns,
     measure::fill,
-    report::{self, Column, Csv, measurement, number, text},
+    report::{self, Column, Field, field, measurement, number, text},
     requests::KeySpace,
     server::{Durability, Kind, Server, ask},
     stats::{float, median},
@@ -16,36 +16,51 @@ use crate::{
 /// Connections that write the records.
 const WRITERS: usize = 16;
 
-const COLUMNS: &[Column] = &[
-    text("server", 8),
-    text("durable", 6),
-    number("records", 10),
-    number("keys", 10),
-    number("written k/s", 8),
-    number("stop s", 7),
-    number("ready s", 7),
-    number("krecords/s", 8),
+/// Result of a server's restarts.
+struct CameBack {
+    kind: Kind,
+    durability: Durability,
+    net_threads: u32,
+    space: KeySpace,
+    records: u64,
+    rounds: usize,
+    written_per_s: f64,
+    stop_s: f64,
+    ready_s: f64,
+}
+
+impl CameBack {
+    fn records_per_s(&self) -> f64 {
+        float(self.records) / self.ready_s.max(1e-9)
+    }
+}
+
+const COLUMNS: &[Column<CameBack>] = &[
+    text("server", 8, |row| row.kind.name().to_owned()),
+    text("durable", 6, |row| row.durability.name().to_owned()),
+    number("records", 10, |row| row.records.to_string()),
+    number("keys", 10, |row| row.space.keys.to_string()),
+    number("written k/s", 8, |row| measurement(row.written_per_s / 1_000.0)),
+    number("stop s", 7, |row| measurement(row.stop_s)),
+    number("ready s", 7, |row| measurement(row.ready_s)),
+    number("krecords/s", 8, |row| measurement(row.records_per_s() / 1_000.0)),
 ];
 
-const CSV_HEADER: &[&str] = &[
-    "server",
-    "durability",
-    "net_threads",
-    "value_bytes",
-    "records",
-    "keys",
-    "rounds",
-    "written_per_s",
-    "stop_s",
-    "ready_s",
-    "records_per_s",
+const FIELDS: &[Field<CameBack>] = &[
+    field("server", |row| row.kind.name().to_owned()),
+    field("durability", |row| row.durability.name().to_owned()),
+    field("net_threads", |row| row.net_threads.to_string()),
+    field("value_bytes", |row| row.space.value_bytes.to_string()),
+    field("records", |row| row.records.to_string()),
+    field("keys", |row| row.space.keys.to_string()),
+    field("rounds", |row| row.rounds.to_string()),
+    field("written_per_s", |row| format!("{:.1}", row.written_per_s)),
+    field("stop_s", |row| format!("{:.4}", row.stop_s)),
+    field("ready_s", |row| format!("{:.4}", row.ready_s)),
+    field("records_per_s", |row| format!("{:.1}", row.records_per_s())),
 ];
 
-/// Runs the experiment.
-///
-/// # Errors
-///
-/// Wrong arguments, a server that cannot be started, or that comes back with less than was written.
+/// Runs the experiment and fails if a server comes back with less than was written.
 pub fn recovery(arguments: &Recovery) -> Result<()> {
     require(&arguments.servers, "--servers")?;
     let keys = arguments.keys.unwrap_or(arguments.records);
@@ -53,36 +68,24 @@ pub fn recovery(arguments: &Recovery) -> Result<()> {
     if arguments.records < keys {
         bail_usage!("--keys is at most --records");
     }
-    if arguments.rounds == 0 {
-        bail_usage!("--rounds is at least 1");
-    }
+    check_rounds(arguments.rounds)?;
     if arguments.durability == Durability::None || arguments.servers.contains(&Kind::Null) {
         bail_usage!(
             "without a log nothing comes back: --durability os or always, and servers that have one"
         );
     }
     let bench = Bench::new(&arguments.setup, &arguments.servers, true)?;
-    let csv = arguments.setup.csv.as_deref();
-    let mut csv = csv.map(|path| Csv::open(path, &bench.about, CSV_HEADER)).transpose()?;
+    let mut csv = bench.csv(FIELDS)?;
     println!("{}", report::heading(COLUMNS));
     let mut said = Vec::new();
     for kind in &arguments.servers {
         let came_back = recover(&bench, arguments, space, *kind, &mut said)
             .with_context(|| format!("recovery of {}", kind.name()))?;
-        println!("{}", report::row(COLUMNS, &came_back.row(arguments, space, *kind)));
-        if let Some(csv) = &mut csv {
-            csv.append(&came_back.csv_fields(arguments, space, *kind))?;
-        }
+        println!("{}", report::line(COLUMNS, &came_back));
+        csv.as_mut().map_or(Ok(()), |csv| csv.append(&came_back))?;
     }
     said.iter().for_each(|line| println!("{line}"));
     Ok(())
-}
-
-/// Measurements of one server.
-struct CameBack {
-    written_per_s: f64,
-    stop_s: f64,
-    ready_s: f64,
 }
 
 fn recover(
@@ -114,6 +117,12 @@ fn recover(
     said.extend(own_words(&server).map(|line| format!("{}: {line}", kind.name())));
     drop(server);
     Ok(CameBack {
+        kind,
+        durability: arguments.durability,
+        net_threads: arguments.net_threads,
+        space,
+        records: arguments.records,
+        rounds: arguments.rounds,
         written_per_s,
         stop_s: median(stops_s).unwrap_or_default(),
         ready_s: median(readies_s).unwrap_or_default(),
@@ -140,45 +149,10 @@ fn check_size(server: &Server, space: KeySpace) -> Result<()> {
     Ok(())
 }
 
-/// What the server itself said about its recovery.
+/// Returns what the server itself printed about its recovery.
 fn own_words(server: &Server) -> impl Iterator<Item = String> {
     server.output().into_iter().filter(|line| {
         let line = line.to_lowercase();
         ["recover", "records", "db loaded"].iter().any(|word| line.contains(word))
     })
-}
-
-impl CameBack {
-    fn records_per_s(&self, arguments: &Recovery) -> f64 {
-        float(arguments.records) / self.ready_s.max(1e-9)
-    }
-
-    fn row(&self, arguments: &Recovery, space: KeySpace, kind: Kind) -> Vec<String> {
-        vec![
-            kind.name().to_owned(),
-            arguments.durability.name().to_owned(),
-            arguments.records.to_string(),
-            space.keys.to_string(),
-            measurement(self.written_per_s / 1_000.0),
-            measurement(self.stop_s),
-            measurement(self.ready_s),
-            measurement(self.records_per_s(arguments) / 1_000.0),
-        ]
-    }
-
-    fn csv_fields(&self, arguments: &Recovery, space: KeySpace, kind: Kind) -> Vec<String> {
-        vec![
-            kind.name().to_owned(),
-            arguments.durability.name().to_owned(),
-            arguments.net_threads.to_string(),
-            space.value_bytes.to_string(),
-            arguments.records.to_string(),
-            space.keys.to_string(),
-            arguments.rounds.to_string(),
-            format!("{:.1}", self.written_per_s),
-            format!("{:.4}", self.stop_s),
-            format!("{:.4}", self.ready_s),
-            format!("{:.1}", self.records_per_s(arguments)),
-        ]
-    }
 }

@@ -8,7 +8,7 @@ use crate::{
     limits::SILENCE,
 };
 
-/// What a closed loop sends and who wants to know.
+/// Source of a closed loop's pipelines, told when each is answered.
 pub trait Driver {
     /// Prepares the next pipeline of a connection and says how many requests it has; 0 when the
     /// connection has nothing more to send.
@@ -17,13 +17,13 @@ pub trait Driver {
     /// The bytes of the pipeline that `advance` prepared last.
     fn bytes(&self, connection: usize) -> &[u8];
 
-    /// All replies of a pipeline have come.
+    /// Takes note that all replies of a pipeline have come.
     fn finished(&mut self, connection: usize, requests: u32, sent_ns: u64, now_ns: u64);
 }
 
 /// The pipeline a connection has under way.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flight {
+struct Pipeline {
     requests: u32,
     unanswered: u32,
     sent_bytes: usize,
@@ -32,15 +32,11 @@ struct Flight {
 
 impl Group {
     /// Runs until no connection has anything more to send and everything is answered.
-    ///
-    /// # Errors
-    ///
-    /// A connection fails, the server falls silent, or sends what is no reply.
     pub fn run_closed(&mut self, driver: &mut impl Driver) -> Result<()> {
-        let mut flights = vec![Flight::default(); self.connections.len()];
+        let mut pipelines = vec![Pipeline::default(); self.connections.len()];
         let mut active = 0;
-        for (index, flight) in flights.iter_mut().enumerate() {
-            active += usize::from(self.depart(driver, flight, index, now_ns())?);
+        for (index, pipeline) in pipelines.iter_mut().enumerate() {
+            active += usize::from(self.send_next(driver, pipeline, index, now_ns())?);
         }
         let mut heard_ns = now_ns();
         while 0 < active {
@@ -50,48 +46,53 @@ impl Group {
             }
             for position in 0..self.poll.ready_count() {
                 let index = self.poll.ready(position);
-                let flight = &mut flights[index];
-                if flight.sent_bytes < driver.bytes(index).len() && 0 < flight.unanswered {
-                    self.send_rest(driver, flight, index)?;
+                let pipeline = &mut pipelines[index];
+                if pipeline.sent_bytes < driver.bytes(index).len() && 0 < pipeline.unanswered {
+                    self.send_rest(driver, pipeline, index)?;
                 }
                 let replies = self.connections[index].receive(&mut self.received)?;
                 if replies == 0 {
                     continue;
                 }
-                if flight.unanswered < replies {
+                if pipeline.unanswered < replies {
                     bail!("more replies than requests");
                 }
-                flight.unanswered -= replies;
-                if 0 < flight.unanswered {
+                pipeline.unanswered -= replies;
+                if 0 < pipeline.unanswered {
                     continue;
                 }
                 heard_ns = now_ns();
-                driver.finished(index, flight.requests, flight.sent_ns, heard_ns);
-                active -= usize::from(!self.depart(driver, flight, index, heard_ns)?);
+                driver.finished(index, pipeline.requests, pipeline.sent_ns, heard_ns);
+                active -= usize::from(!self.send_next(driver, pipeline, index, heard_ns)?);
             }
         }
         Ok(())
     }
 
     /// Sends the next pipeline; false when there is none.
-    fn depart(
+    fn send_next(
         &mut self,
         driver: &mut impl Driver,
-        flight: &mut Flight,
+        pipeline: &mut Pipeline,
         index: usize,
         now_ns: u64,
     ) -> Result<bool> {
         let requests = driver.advance(index, now_ns);
-        *flight = Flight { requests, unanswered: requests, sent_bytes: 0, sent_ns: now_ns };
+        *pipeline = Pipeline { requests, unanswered: requests, sent_bytes: 0, sent_ns: now_ns };
         if 0 < requests {
-            self.send_rest(driver, flight, index)?;
+            self.send_rest(driver, pipeline, index)?;
         }
         Ok(0 < requests)
     }
 
-    fn send_rest(&mut self, driver: &impl Driver, flight: &mut Flight, index: usize) -> Result<()> {
-        let bytes = &driver.bytes(index)[flight.sent_bytes..];
-        flight.sent_bytes += self.connections[index].send(&self.poll, bytes)?;
+    fn send_rest(
+        &mut self,
+        driver: &impl Driver,
+        pipeline: &mut Pipeline,
+        index: usize,
+    ) -> Result<()> {
+        let bytes = &driver.bytes(index)[pipeline.sent_bytes..];
+        pipeline.sent_bytes += self.connections[index].send(&self.poll, bytes)?;
         Ok(())
     }
 }

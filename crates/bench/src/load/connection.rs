@@ -18,7 +18,6 @@ impl Connection {
         Self { socket, counter: ReplyCounter::default() }
     }
 
-    /// As [`Socket::send`].
     pub fn send(&mut self, poll: &Poll, bytes: &[u8]) -> Result<usize> {
         self.socket.send(poll, bytes)
     }

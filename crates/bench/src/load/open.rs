@@ -22,22 +22,18 @@ use crate::{
     stats::{new_histogram, record},
 };
 
-/// An open-loop measurement.
 #[derive(Debug)]
 pub struct OpenLoop<'a> {
-    /// Where the requests come from.
     pub pool: &'a Pool,
-    /// The first one.
     pub cursor: Cursor,
     /// Requests per second over all connections.
     pub rate: u64,
     /// Sent but not counted, at the start.
     pub warm_up: Duration,
-    /// Counted.
     pub window: Duration,
 }
 
-/// What an open loop measured.
+/// Result of an open loop.
 #[derive(Debug)]
 pub struct OpenResult {
     /// Nanoseconds from when a request was due until its reply.
@@ -52,9 +48,9 @@ pub struct OpenResult {
     pub overloaded: bool,
 }
 
-/// One connection's unsent bytes and unanswered requests.
+/// Unsent bytes and unanswered requests of one connection.
 #[derive(Debug, Default)]
-struct Line {
+struct Queue {
     unsent: Vec<u8>,
     due_ns: VecDeque<u64>,
     is_dirty: bool,
@@ -62,7 +58,7 @@ struct Line {
 
 /// The state of a run.
 struct Run {
-    lines: Vec<Line>,
+    queues: Vec<Queue>,
     dirty: Vec<usize>,
     unanswered: usize,
     start_ns: u64,
@@ -74,10 +70,6 @@ struct Run {
 impl Group {
     /// Sends at a fixed rate for warm-up and window, then waits for the last replies. `at` is
     /// called when the window begins and when it ends.
-    ///
-    /// # Errors
-    ///
-    /// A connection fails or the server sends what is no reply.
     pub fn run_open(&mut self, mut plan: OpenLoop<'_>, mut at: impl FnMut()) -> Result<OpenResult> {
         let mut run = Run::new(self.connections.len(), &plan)?;
         let mut schedule = Schedule::new(run.start_ns, plan.rate);
@@ -111,10 +103,10 @@ impl Group {
 
     fn flush_dirty(&mut self, run: &mut Run) -> Result<()> {
         for index in run.dirty.drain(..) {
-            let line = &mut run.lines[index];
-            line.is_dirty = false;
-            let sent = self.connections[index].send(&self.poll, &line.unsent)?;
-            line.unsent.drain(..sent);
+            let queue = &mut run.queues[index];
+            queue.is_dirty = false;
+            let sent = self.connections[index].send(&self.poll, &queue.unsent)?;
+            queue.unsent.drain(..sent);
         }
         Ok(())
     }
@@ -124,7 +116,7 @@ impl Group {
             let index = self.poll.ready(position);
             let replies = self.connections[index].receive(&mut self.received)?;
             run.answer(index, replies, now_ns())?;
-            if !run.lines[index].unsent.is_empty() {
+            if !run.queues[index].unsent.is_empty() {
                 run.mark(index);
             }
         }
@@ -137,7 +129,7 @@ impl Run {
         let start_ns = now_ns();
         let counted_from_ns = start_ns + duration_ns(plan.warm_up);
         Ok(Self {
-            lines: (0..connections).map(|_| Line::default()).collect(),
+            queues: (0..connections).map(|_| Queue::default()).collect(),
             dirty: Vec::with_capacity(connections),
             unanswered: 0,
             start_ns,
@@ -160,12 +152,12 @@ impl Run {
                 self.result.overloaded = true;
                 return;
             }
-            let connections = u64::try_from(self.lines.len()).expect("a count fits in 64 bits");
+            let connections = u64::try_from(self.queues.len()).expect("a count fits in 64 bits");
             let index =
                 usize::try_from(number % connections).expect("below the count of connections");
-            let line = &mut self.lines[index];
-            line.unsent.extend_from_slice(plan.pool.slice(plan.cursor.take(1), 1));
-            line.due_ns.push_back(due_ns);
+            let queue = &mut self.queues[index];
+            queue.unsent.extend_from_slice(plan.pool.slice(plan.cursor.take(1), 1));
+            queue.due_ns.push_back(due_ns);
             self.unanswered += 1;
             if self.counts(due_ns) {
                 record(&mut self.result.late_ns, now_ns - due_ns);
@@ -175,15 +167,15 @@ impl Run {
     }
 
     fn mark(&mut self, index: usize) {
-        if !self.lines[index].is_dirty {
-            self.lines[index].is_dirty = true;
+        if !self.queues[index].is_dirty {
+            self.queues[index].is_dirty = true;
             self.dirty.push(index);
         }
     }
 
     fn answer(&mut self, index: usize, replies: u32, now_ns: u64) -> Result<()> {
         for _ in 0..replies {
-            let Some(due_ns) = self.lines[index].due_ns.pop_front() else {
+            let Some(due_ns) = self.queues[index].due_ns.pop_front() else {
                 bail!("more replies than requests");
             };
             self.unanswered -= 1;
@@ -203,8 +195,8 @@ impl Run {
     /// out would flatter the server.
     fn finish(mut self) -> OpenResult {
         let now_ns = now_ns();
-        let lines = std::mem::take(&mut self.lines);
-        for due_ns in lines.iter().flat_map(|line| line.due_ns.iter().copied()) {
+        let queues = std::mem::take(&mut self.queues);
+        for due_ns in queues.iter().flat_map(|queue| queue.due_ns.iter().copied()) {
             if self.counts(due_ns) {
                 record(&mut self.result.latency_ns, now_ns.saturating_sub(due_ns));
                 self.result.unanswered += 1;

@@ -93,7 +93,7 @@ async fn ranges_that_come_after_the_prefetch_has_completed_ask_the_store_for_not
     store.prefetch(&located);
     until_read(&some, &store, &located).await;
     let before = some.asked_once();
-    assert!(before.len() < 12, "neighbours share trips: {before:?}");
+    assert!(before.len() < 12, "neighbours share batches: {before:?}");
     stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
     assert_eq!(some.asked_once(), before);
     store.close().await;

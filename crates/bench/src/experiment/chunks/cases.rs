@@ -36,22 +36,21 @@ impl Section {
     }
 }
 
-/// Where busload has the chunks.
+/// State of busload's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum Cache {
     /// Nowhere: each read is the first of its extent.
     Cold,
-    /// Whole files are on their way.
+    /// Fills of whole files are under way.
     Filling,
-    /// On local disk.
     Disk,
-    /// In its memory, decoded.
+    /// Chunks are in its memory, decoded.
     Memory,
     /// Busload has no part in it.
-    None,
+    Unused,
 }
 
-impl State {
+impl Cache {
     /// The name in tables and in the CSV.
     pub fn name(self) -> &'static str {
         match self {
@@ -59,19 +58,19 @@ impl State {
             Self::Filling => "filling",
             Self::Disk => "warm disk",
             Self::Memory => "warm RAM",
-            Self::None => "-",
+            Self::Unused => "-",
         }
     }
 }
 
-/// How chunks are asked for, or what they are compared with.
+/// Ways to ask for chunks, and what they are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// The object store, by range, indexes known.
     Direct,
-    /// One chunk a call.
+    /// Calls with one chunk each.
     GetChunk,
-    /// Many chunks a call.
+    /// Calls with many chunks each.
     GetChunks,
     /// `GET` over RESP, one under way on a connection.
     Resp,
@@ -81,7 +80,7 @@ pub enum Way {
     Check,
     /// Reads of a local copy by the load itself.
     Pread,
-    /// The same by a thread that sends the bytes over loopback.
+    /// Reads by a thread that sends the bytes over loopback.
     PreadSend,
 }
 
@@ -101,40 +100,26 @@ impl Way {
     }
 }
 
-/// Which chunks are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     /// Each names the next.
     Chain,
-    /// Any.
     Random,
 }
 
-/// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Which table.
     pub section: Section,
-    /// Where the chunks are.
-    pub state: State,
-    /// How they are asked for.
+    pub cache: Cache,
     pub way: Way,
-    /// What is sent.
     pub form: Form,
-    /// Which.
     pub work: Work,
-    /// By how many.
     pub callers: usize,
     /// Chunks of one request, or under way on one connection.
     pub batch: usize,
 }
 
 impl Case {
-    /// The name in messages.
-    pub fn name(&self) -> String {
-        format!("{} {} {} {}", self.section.name(), self.state.name(), self.way.name(), self.load())
-    }
-
     /// Callers and what each has under way.
     pub fn load(&self) -> String {
         match (self.work, self.batch) {
@@ -148,15 +133,15 @@ impl Case {
 /// Chunks at a time, where a flag does not say otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Batches {
-    /// Of a `GetChunks` call.
+    /// Chunks of a `GetChunks` call.
     pub call: usize,
-    /// Of a RESP pipeline.
+    /// Requests of a RESP pipeline.
     pub pipeline: usize,
 }
 
 const fn case(
     section: Section,
-    state: State,
+    cache: Cache,
     way: Way,
     work: Work,
     callers: usize,
@@ -167,17 +152,17 @@ const fn case(
         Way::Pread | Way::PreadSend => Form::Stored,
         _ => Form::Decoded,
     };
-    Case { section, state, way, form, work, callers, batch }
+    Case { section, cache, way, form, work, callers, batch }
 }
 
 /// A chain in every state.
 pub fn chain() -> Vec<Case> {
-    let of = |state, way| case(Section::Chain, state, way, Work::Chain, 1, 1);
-    let mut cases = vec![of(State::None, Way::Direct)];
-    for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
-        cases.extend([Way::GetChunk, Way::Resp].map(|way| of(state, way)));
+    let of = |cache, way| case(Section::Chain, cache, way, Work::Chain, 1, 1);
+    let mut cases = vec![of(Cache::Unused, Way::Direct)];
+    for cache in [Cache::Cold, Cache::Filling, Cache::Disk, Cache::Memory] {
+        cases.extend([Way::GetChunk, Way::Resp].map(|way| of(cache, way)));
     }
-    cases.push(of(State::None, Way::Check));
+    cases.push(of(Cache::Unused, Way::Check));
     cases
 }
 
@@ -185,20 +170,20 @@ pub fn chain() -> Vec<Case> {
 pub fn reads(callers: &[usize], batches: Batches) -> Vec<Case> {
     let mut cases = Vec::new();
     for &callers in callers {
-        let of = |state, way, batch| case(Section::Reads, state, way, Work::Random, callers, batch);
-        cases.push(of(State::None, Way::Direct, 1));
-        for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
-            cases.push(of(state, Way::GetChunk, 1));
-            cases.push(of(state, Way::GetChunks, batches.call));
-            cases.push(of(state, Way::Resp, 1));
-            if matches!(state, State::Disk | State::Memory) {
-                cases.push(of(state, Way::RespPipelined, batches.pipeline));
+        let of = |cache, way, batch| case(Section::Reads, cache, way, Work::Random, callers, batch);
+        cases.push(of(Cache::Unused, Way::Direct, 1));
+        for cache in [Cache::Cold, Cache::Filling, Cache::Disk, Cache::Memory] {
+            cases.push(of(cache, Way::GetChunk, 1));
+            cases.push(of(cache, Way::GetChunks, batches.call));
+            cases.push(of(cache, Way::Resp, 1));
+            if matches!(cache, Cache::Disk | Cache::Memory) {
+                cases.push(of(cache, Way::RespPipelined, batches.pipeline));
             }
         }
-        cases.push(of(State::None, Way::Check, 1));
-        cases.push(of(State::None, Way::PreadSend, 1));
+        cases.push(of(Cache::Unused, Way::Check, 1));
+        cases.push(of(Cache::Unused, Way::PreadSend, 1));
     }
-    cases.push(case(Section::Reads, State::None, Way::Pread, Work::Random, 1, 1));
+    cases.push(case(Section::Reads, Cache::Unused, Way::Pread, Work::Random, 1, 1));
     cases
 }
 
@@ -206,14 +191,14 @@ pub fn reads(callers: &[usize], batches: Batches) -> Vec<Case> {
 pub fn throughput(callers: usize, batches: Batches) -> Vec<Case> {
     let of = |way, form, batch| Case {
         form,
-        ..case(Section::Throughput, State::Disk, way, Work::Random, callers, batch)
+        ..case(Section::Throughput, Cache::Disk, way, Work::Random, callers, batch)
     };
     let mut cases = Vec::new();
     for form in [Form::Stored, Form::Decoded] {
         cases.push(of(Way::GetChunks, form, batches.call));
         cases.push(of(Way::RespPipelined, form, batches.pipeline));
     }
-    let bare = |way, batch| case(Section::Throughput, State::None, way, Work::Random, 1, batch);
+    let bare = |way, batch| case(Section::Throughput, Cache::Unused, way, Work::Random, 1, batch);
     cases.push(bare(Way::PreadSend, callers * batches.pipeline));
     cases.push(bare(Way::Pread, 1));
     cases
@@ -222,6 +207,7 @@ pub fn throughput(callers: usize, batches: Batches) -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Case as _;
 
     const BATCHES: Batches = Batches { call: 64, pipeline: 32 };
 
@@ -245,13 +231,5 @@ mod tests {
         assert_eq!(cases.len(), 2 * (1 + 2 * 3 + 2 * 4 + 2) + 1);
         assert!(names(&cases).contains(&"reads warm RAM RESP pipelined 16 x 32".to_owned()));
         assert!(names(&cases).contains(&"reads cold GetChunks 1 x 64".to_owned()));
-    }
-
-    #[test]
-    fn one_core_is_filled_in_both_forms() {
-        let names = names(&throughput(4, BATCHES));
-        assert_eq!(names.iter().filter(|name| name.contains("GetChunks 4 x 64")).count(), 2);
-        assert_eq!(names.iter().filter(|name| name.contains("RESP pipelined 4 x 32")).count(), 2);
-        assert!(names.contains(&"throughput - pread+send 1 x 128".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! Those who ask for chunks, each with one request under way.
+//! Callers that ask for chunks, each with one request under way.
 
 mod bare;
 mod direct;
@@ -20,12 +20,10 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// What is asked for.
+/// Forms in which chunks are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
-    /// Contents.
     Decoded,
-    /// Snappy blocks.
     Stored,
 }
 
@@ -45,22 +43,17 @@ impl Form {
 pub enum Caller {
     /// Ranged reads of the object store.
     Direct(Direct),
-    /// One chunk a call.
+    /// Calls with one chunk each.
     GetChunk(GetChunk),
-    /// Many chunks a call.
+    /// Calls with many chunks each.
     GetChunks(GetChunks),
-    /// One chunk a command.
+    /// Commands with one chunk each.
     Resp(Resp),
-    /// An empty call.
     Check(Check),
 }
 
 impl Caller {
-    /// One request and its answer.
-    ///
-    /// # Errors
-    ///
-    /// There is none, or it is wrong.
+    /// Sends one request and waits for its answer.
     pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<Bytes, Failure> {
         match self {
             Self::Direct(direct) => direct.ask(store, numbers[0]).await,

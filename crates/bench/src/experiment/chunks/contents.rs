@@ -1,7 +1,8 @@
-//! What the chunks hold: made from their numbers, so that nothing but addresses has to be kept.
+//! Contents of chunks: made from their numbers, so that nothing but addresses has to be kept.
 //!
 //! ```text
-//!   number (8 bytes) | address of the next of the chain, or zeros (20 bytes) | filler that compresses about 2:1
+//!   number (8 bytes) | address of the next of the chain, or zeros (20 bytes) | filler that
+//!   compresses about 2:1
 //! ```
 
 use busload_chunks::ChunkAddress;
@@ -11,33 +12,27 @@ use crate::random::Random;
 /// Bytes before the filler.
 pub const HEADER_BYTES: usize = 28;
 
-/// Filler comes in pieces of this many bytes,
+/// Bytes of a piece of filler.
 const PIECE_BYTES: usize = 64;
 
-/// of which this many are random: snappy needs three more for the rest.
+/// Random bytes of a piece: snappy needs three more for the rest.
 const RANDOM_BYTES: usize = 28;
 
-/// How well contents compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filler {
-    /// About 2:1.
     Half,
-    /// Not at all.
     Random,
 }
 
-/// How contents are made.
 #[derive(Clone, Debug)]
-pub struct Contents {
+pub struct Generator {
     /// Sizes of chunks, taken in turns.
     pub chunk_bytes: Vec<usize>,
-    /// The filler.
     pub filler: Filler,
-    /// Decides the filler.
     pub seed: u64,
 }
 
-impl Contents {
+impl Generator {
     /// Bytes of a chunk.
     pub fn bytes(&self, number: u64) -> usize {
         let sizes = u64::try_from(self.chunk_bytes.len()).expect("a count fits in 64 bits");
@@ -81,19 +76,19 @@ pub fn next(contents: &[u8]) -> Option<ChunkAddress> {
 mod tests {
     use super::*;
 
-    fn recipe(filler: Filler) -> Contents {
-        Contents { chunk_bytes: vec![4_096, 100], filler, seed: 1 }
+    fn generator(filler: Filler) -> Generator {
+        Generator { chunk_bytes: vec![4_096, 100], filler, seed: 1 }
     }
 
     #[test]
     fn contents_name_themselves_and_the_next() {
         let (mut first, mut again) = (Vec::new(), Vec::new());
         let address = ChunkAddress([7; 20]);
-        recipe(Filler::Half).make(3, address, &mut first);
+        generator(Filler::Half).make(3, address, &mut first);
         assert_eq!((first.len(), number(&first), next(&first)), (100, Some(3), Some(address)));
-        recipe(Filler::Half).make(3, ChunkAddress::ZERO, &mut again);
+        generator(Filler::Half).make(3, ChunkAddress::ZERO, &mut again);
         assert_eq!((number(&again), next(&again)), (Some(3), None));
-        recipe(Filler::Half).make(3, address, &mut again);
+        generator(Filler::Half).make(3, address, &mut again);
         assert_eq!(again, first);
         assert_eq!((number(b"short"), next(b"short")), (None, None));
     }
@@ -101,10 +96,10 @@ mod tests {
     #[test]
     fn half_of_the_filler_is_random() {
         let mut contents = Vec::new();
-        recipe(Filler::Half).make(0, ChunkAddress::ZERO, &mut contents);
+        generator(Filler::Half).make(0, ChunkAddress::ZERO, &mut contents);
         let dots = contents.iter().filter(|byte| **byte == b'.').count();
         assert!((1_900..2_300).contains(&dots), "{dots}");
-        recipe(Filler::Random).make(0, ChunkAddress::ZERO, &mut contents);
+        generator(Filler::Random).make(0, ChunkAddress::ZERO, &mut contents);
         assert!(contents.iter().filter(|byte| **byte == b'.').count() < 100);
     }
 }

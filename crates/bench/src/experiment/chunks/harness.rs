@@ -9,13 +9,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{
     arguments::Chunks,
-    cases::{Case, State, Way, Work},
+    cases::{Cache, Case, Way, Work},
     clients::{
         Caller, Channels, Check, Direct, Form, GetChunk, GetChunks, PreadSend, Resp, S3,
         get_request, pread,
     },
     load::{self, ChainEnd, Picks, Plan},
-    sample::{Answering, Sample},
     store::Store,
 };
 use crate::{
@@ -27,6 +26,8 @@ use crate::{
     random::Random,
     remote::{Distance, Remote},
     requests::Pool,
+    sample::{Answering, Sample},
+    stats::float_of,
     traffic::Traffic,
 };
 
@@ -41,29 +42,20 @@ const WARM: &str = "warm";
 const RAM: &str = "ram";
 const STORED: &str = "stored";
 
-/// Everything that rows share.
+/// Everything that the measurements of rows share.
 pub struct Harness<'a> {
-    /// What was asked for.
     pub arguments: &'a Chunks,
-    /// What has to be ended.
     pub cleanup: Cleanup,
-    /// How busload is started.
     pub starter: Starter,
-    /// The object store.
     pub remote: Remote,
     /// The store that most sections read.
     pub store: Store,
-    /// This thread's.
     pub runtime: Runtime,
     warm: Option<Server>,
 }
 
 impl<'a> Harness<'a> {
-    /// With a store that was made in the object store's directory.
-    ///
-    /// # Errors
-    ///
-    /// The system gives no runtime.
+    /// Makes a harness over a store in the object store's directory.
     pub fn new(
         arguments: &'a Chunks,
         cleanup: Cleanup,
@@ -76,33 +68,25 @@ impl<'a> Harness<'a> {
     }
 
     /// Measures a row once.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be reached, or stops answering.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
-        match (case.state, case.way) {
-            (State::Cold, _) => self.cold(case),
-            (State::Filling, _) => self.filling(case, seed),
-            (State::None, Way::Direct) => self.direct(case, seed),
-            (State::None, Way::Pread) => {
+        match (case.cache, case.way) {
+            (Cache::Cold, _) => self.cold(case),
+            (Cache::Filling, _) => self.filling(case, seed),
+            (Cache::Unused, Way::Direct) => self.direct(case, seed),
+            (Cache::Unused, Way::Pread) => {
                 let plan = self.plan(case, seed, Answering::Nobody)?;
                 let mut read = pread(&self.store)?;
                 load::run_blocking(&self.store, &plan, |numbers| {
                     numbers.iter().try_for_each(|one| read(*one))
                 })
             }
-            (State::None, Way::PreadSend) => self.pread_send(case, seed),
+            (Cache::Unused, Way::PreadSend) => self.pread_send(case, seed),
             _ => self.warm(case, seed),
         }
     }
 
     /// Ends the warm server.
-    ///
-    /// # Errors
-    ///
-    /// It does not end in order.
     pub fn stop(&mut self) -> Result<()> {
         self.warm.take().map_or(Ok(()), |server| server.stop().map(drop))
     }
@@ -110,6 +94,16 @@ impl<'a> Harness<'a> {
     /// A table over a store of the object store; further options of the command line come last.
     pub fn table(&self, name: &'static str, prefix: &str, options: &str) -> Table {
         Table::of_chunks(name, &self.remote.url(prefix), &self.arguments.served.options(options))
+    }
+
+    /// Starts a server with an empty cache over the main store and waits until that is open; only
+    /// what the object store is asked for from then on is remembered.
+    pub fn cold_server(&self, options: &str) -> Result<Server> {
+        let table = self.table(TABLE, PREFIX, options);
+        let server = self.starter.start(&self.cleanup, &[table])?;
+        wait_open(&server, TABLE, &self.store)?;
+        self.remote.forget();
+        Ok(server)
     }
 
     fn direct(&self, case: &Case, seed: u64) -> Result<Sample> {
@@ -130,10 +124,7 @@ impl<'a> Harness<'a> {
     /// Every measurement has a server of its own whose cache is empty. What is read lies apart, so
     /// that no read finds what another one's extent brought.
     fn cold(&self, case: &Case) -> Result<Sample> {
-        let server =
-            self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=touched")])?;
-        wait_open(&server, TABLE, &self.store)?;
-        self.remote.forget();
+        let server = self.cold_server("fill=touched")?;
         let apart: Arc<[u32]> = self.store.apart.clone().into();
         let batch = case.batch.min(apart.len().div_ceil(case.callers));
         let picks = match case.work {
@@ -168,10 +159,7 @@ impl<'a> Harness<'a> {
     }
 
     fn filling_slowly(&self, case: &Case, seed: u64) -> Result<Sample> {
-        let server =
-            self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
-        wait_open(&server, TABLE, &self.store)?;
-        self.remote.forget();
+        let server = self.cold_server("fill=whole")?;
         let plan = self.plan(case, seed, Answering::Process(server.pid()))?;
         let plan = Plan { warm_up: Duration::ZERO, ..plan };
         let sample = self.grpc_or_resp(case, &server, TABLE, &plan)?;
@@ -181,7 +169,7 @@ impl<'a> Harness<'a> {
         Ok(Sample { filled_early, ..self.with_traffic(sample, &traffic) })
     }
 
-    /// What the main store was asked for since it was last told to forget.
+    /// Sorts the requests to the main store since the log was emptied.
     pub fn traffic(&self) -> Traffic {
         self.store.traffic(&self.remote.seen())
     }
@@ -197,8 +185,8 @@ impl<'a> Harness<'a> {
             Some(server) => server,
             None => self.start_warm()?,
         };
-        let table = match (case.state, case.form) {
-            (State::Memory, _) => RAM,
+        let table = match (case.cache, case.form) {
+            (Cache::Memory, _) => RAM,
             (_, Form::Stored) => STORED,
             (_, Form::Decoded) => WARM,
         };
@@ -209,7 +197,7 @@ impl<'a> Harness<'a> {
                 // What GetChunks sends is told by the request; for RESP it is a matter of the
                 // table.
                 let table =
-                    if case.way == Way::Resp || case.state == State::Memory { table } else { WARM };
+                    if case.way == Way::Resp || case.cache == Cache::Memory { table } else { WARM };
                 self.grpc_or_resp(case, &server, table, &plan)
             }
         };
@@ -217,7 +205,7 @@ impl<'a> Harness<'a> {
         sample
     }
 
-    /// One server with everything on local disk, and once more in memory.
+    /// Starts a server with everything on local disk, and once more in memory.
     fn start_warm(&self) -> Result<Server> {
         let memory = format!("fill=whole&memory={}", self.store.contents_bytes() * 2 + (64 << 20));
         let tables = [
@@ -237,10 +225,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Waits until all files of a table are on local disk.
-    ///
-    /// # Errors
-    ///
-    /// It does not happen in time.
     pub fn fill(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
         wait_open(server, table, store)?;
         let numbers: Vec<u32> = (0..store.count()).collect();
@@ -252,16 +236,12 @@ impl<'a> Harness<'a> {
     }
 
     /// Waits until one file of the main store, which has been touched, is on local disk.
-    ///
-    /// # Errors
-    ///
-    /// It does not happen in time.
     pub fn wait_file(&self, server: &Server, table: &str, file: u32) -> Result<()> {
         let numbers: Vec<u32> = self.store.of_file(file).collect();
         self.runtime.block_on(wait_local(server.http(), table, &self.store.addresses(&numbers)))
     }
 
-    /// One chunk of every file, so that all are on their way.
+    /// Reads one chunk of every file, so that all files fill.
     async fn touch(&self, channels: &Channels, table: &str, store: &Store) -> Result<()> {
         let mut call = GetChunk::new(channels, 0, table, Form::Decoded);
         let mut touched = vec![false; store.files.len()];
@@ -276,11 +256,6 @@ impl<'a> Harness<'a> {
         Ok(())
     }
 
-    /// Every chunk once.
-    ///
-    /// # Errors
-    ///
-    /// One of them cannot be had or is wrong.
     pub fn read_all(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
         let numbers: Vec<u32> = (0..store.count()).collect();
         self.runtime.block_on(async {
@@ -350,8 +325,8 @@ impl<'a> Harness<'a> {
             progress: None,
         };
         let sample = measure(&plan)?;
-        let under_way = u64::try_from(case.callers * case.batch).context("a count")?;
-        Ok(Sample::of_pipelines(&sample, window.as_secs_f64(), crate::stats::float(under_way)))
+        let under_way = float_of(case.callers * case.batch);
+        Ok(Sample::of_pipelines(&sample, window.as_secs_f64(), under_way))
     }
 
     fn plan(&self, case: &Case, seed: u64, answering: Answering) -> Result<Plan> {
@@ -367,10 +342,6 @@ impl<'a> Harness<'a> {
 }
 
 /// Waits until a table's store is open: until its last chunk is known to exist.
-///
-/// # Errors
-///
-/// It does not happen in time.
 pub fn wait_open(server: &Server, table: &str, store: &Store) -> Result<()> {
     let last = store.entries.last().context("a store with chunks")?;
     server.wait_for(&format!("EXISTS {table}:{}", last.address), ":1")

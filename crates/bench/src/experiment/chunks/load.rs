@@ -10,71 +10,64 @@ use anyhow::{Result, bail};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::{
-    clients::Caller,
-    contents,
-    counters::Counters,
-    sample::{Answering, Cpu, Mark, Sample},
-    store::Store,
-};
+use super::{clients::Caller, contents, store::Store};
 use crate::{
     clock::{Window, duration_ns, now_ns},
+    counters::Counters,
     limits::{CHUNK_FAILURES_MAX, SILENCE},
     random::Random,
+    sample::{Answering, Cpu, Ends, Mark, Sample, Watched},
 };
 
-/// Which chunks callers ask for.
+/// Choice of the chunks that callers ask for.
 #[derive(Clone, Debug)]
 pub enum Picks {
-    /// Any, for ever; the seed decides.
+    /// Random chunks, for ever; the seed decides.
     Random(u64),
     /// These, each once, shared by all callers.
     List(Arc<[u32]>),
     /// From the first on the contents name the next, so many of them at most; from the beginning
     /// again if time is left.
     Chain {
-        /// The first.
         first: u32,
         /// Chunks to follow before the end.
         most: usize,
-        /// What comes at the end.
         end: ChainEnd,
     },
 }
 
-/// What comes at the end of a chain.
+/// Behaviour at the end of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainEnd {
-    /// Nothing.
     Stop,
-    /// The beginning.
     Repeat,
 }
 
-/// A load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which chunks.
     pub picks: Picks,
     /// Chunks of a request.
     pub batch: usize,
-    /// Not counted.
     pub warm_up: Duration,
-    /// Counted, at most.
     pub seconds: Duration,
-    /// Who answers.
     pub answering: Answering,
 }
 
+impl Plan {
+    fn window(&self) -> Window {
+        let from_ns = now_ns() + duration_ns(self.warm_up);
+        Window { from_ns, until_ns: from_ns + duration_ns(self.seconds) }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark::now(Watched { answering: self.answering, postgres: None })
+    }
+}
+
 /// Lets all callers ask until the time is over or there is nothing more to ask for.
-///
-/// # Errors
-///
-/// A request stays unanswered.
 pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sample> {
-    let from_ns = now_ns() + duration_ns(plan.warm_up);
-    let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.seconds) };
-    let shared = Shared {
+    let window = plan.window();
+    let shared = Callers {
         store,
         window,
         counters: RefCell::new(Counters::new()?),
@@ -85,29 +78,28 @@ pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sam
         callers.into_iter().zip(0..).map(|(caller, index)| shared.ask(caller, &plan.picks, index));
     let clocks = async {
         tokio::time::sleep(plan.warm_up).await;
-        Mark::now(plan.answering)
+        plan.mark()
     };
     let asked = async { futures_util::future::join(join_all(asking), clocks).await };
     let limit = plan.warm_up + plan.seconds + SILENCE;
     let Ok((_, start)) = tokio::time::timeout(limit, asked).await else {
         bail!("a request is unanswered after {SILENCE:?}");
     };
-    let end = Mark::now(plan.answering);
-    let sample = Sample::new(&shared.counters.borrow(), window, Cpu::between(&start, &end));
-    Ok(sample)
+    let cpu = Cpu::between(&start, &plan.mark());
+    let sample = Sample::new(&shared.counters.borrow(), window, Ends::WithLastAnswer);
+    Ok(sample.with_thread(cpu))
 }
 
-/// What all callers have in common.
-struct Shared<'a> {
+/// State that all callers share.
+struct Callers<'a> {
     store: &'a Store,
     window: Window,
     counters: RefCell<Counters>,
-    /// In a list.
     position: Cell<usize>,
     batch: usize,
 }
 
-impl Shared<'_> {
+impl Callers<'_> {
     async fn ask(&self, caller: Caller, picks: &Picks, index: u64) {
         match picks {
             Picks::Random(seed) => self.at_random(caller, Random::new(seed ^ (index << 32))).await,
@@ -120,10 +112,7 @@ impl Shared<'_> {
         let count = u64::from(self.store.count());
         let mut numbers = vec![0; self.batch];
         loop {
-            let draw = |number: &mut u32| {
-                *number = u32::try_from(random.below(count)).expect("below a u32")
-            };
-            numbers.iter_mut().for_each(draw);
+            draw(&mut random, count, &mut numbers);
             if self.one(&mut caller, &numbers).await.is_none() {
                 return;
             }
@@ -155,7 +144,7 @@ impl Shared<'_> {
         }
     }
 
-    /// One request; `None` when it was the last.
+    /// Sends one request; `None` when it was the last.
     async fn one(&self, caller: &mut Caller, numbers: &[u32]) -> Option<Bytes> {
         let asked_ns = now_ns();
         if self.window.until_ns <= asked_ns {
@@ -178,19 +167,14 @@ impl Shared<'_> {
     }
 }
 
-/// The same for one caller that blocks this thread.
-///
-/// # Errors
-///
-/// It fails.
+/// Lets one caller ask that blocks this thread.
 pub fn run_blocking(
     store: &Store,
     plan: &Plan,
     mut ask: impl FnMut(&[u32]) -> Result<()>,
 ) -> Result<Sample> {
     let Picks::Random(seed) = plan.picks else { bail!("bare loops read at random") };
-    let from_ns = now_ns() + duration_ns(plan.warm_up);
-    let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.seconds) };
+    let window = plan.window();
     let mut random = Random::new(seed);
     let mut counters = Counters::new()?;
     let mut numbers = vec![0; plan.batch];
@@ -199,17 +183,23 @@ pub fn run_blocking(
     let mut start = None;
     let mut asked_ns = now_ns();
     while asked_ns < window.until_ns {
-        if start.is_none() && from_ns <= asked_ns {
-            start = Some(Mark::now(plan.answering));
+        if start.is_none() && window.from_ns <= asked_ns {
+            start = Some(plan.mark());
         }
-        let draw =
-            |number: &mut u32| *number = u32::try_from(random.below(count)).expect("below a u32");
-        numbers.iter_mut().for_each(draw);
+        draw(&mut random, count, &mut numbers);
         ask(&numbers)?;
         let answered_ns = now_ns();
         counters.answer(window, chunks, asked_ns, answered_ns);
         asked_ns = answered_ns;
     }
-    let end = Mark::now(plan.answering);
-    Ok(Sample::new(&counters, window, Cpu::between(&start.unwrap_or(end), &end)))
+    let end = plan.mark();
+    let cpu = Cpu::between(&start.unwrap_or(end), &end);
+    Ok(Sample::new(&counters, window, Ends::WithLastAnswer).with_thread(cpu))
+}
+
+/// Fills a list with random numbers of chunks.
+fn draw(random: &mut Random, count: u64, numbers: &mut [u32]) {
+    for number in numbers {
+        *number = u32::try_from(random.below(count)).expect("below a u32");
+    }
 }

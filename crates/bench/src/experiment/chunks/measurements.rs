@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::cases::Section;
 use crate::{
-    report::{self, Column, Csv, number, text},
+    report::{self, Column, Csv, Field, field, number, text},
     stats::median,
     targets::Unit,
 };
@@ -14,13 +14,10 @@ use crate::{
 /// A number of a section without a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// Of which.
     pub section: Section,
-    /// What it is.
     pub name: String,
-    /// Of it.
     pub unit: Unit,
-    /// One for each round.
+    /// Values, one for each round.
     pub values: Vec<f64>,
 }
 
@@ -29,75 +26,65 @@ impl Measurement {
     pub fn median(&self) -> f64 {
         median(self.values.iter().copied()).unwrap_or_default()
     }
+
+    fn is(&self, section: Section, name: &str) -> bool {
+        self.section == section && self.name == name
+    }
+
+    fn text(&self, first: f64, of_two: fn(f64, f64) -> f64) -> String {
+        self.unit.text(self.values.iter().copied().fold(first, of_two))
+    }
 }
 
-const COLUMNS: &[Column] =
-    &[text("", 64), number("median", 10), number("least", 10), number("most", 10)];
+const COLUMNS: &[Column<Measurement>] = &[
+    text("", 64, |one| one.name.clone()),
+    number("median", 10, |one| one.unit.text(one.median())),
+    number("least", 10, |one| one.text(f64::INFINITY, f64::min)),
+    number("most", 10, |one| one.text(f64::NEG_INFINITY, f64::max)),
+];
 
-const CSV_HEADER: &[&str] = &["section", "measurement", "unit", "round", "value"];
+/// The last value of a measurement, as a record of the CSV file.
+const FIELDS: &[Field<Measurement>] = &[
+    field("section", |one| one.section.name().to_owned()),
+    field("measurement", |one| one.name.clone()),
+    field("unit", |one| one.unit.name().to_owned()),
+    field("round", |one| one.values.len().to_string()),
+    field("value", |one| one.values.last().map(|value| format!("{value:.6}")).unwrap_or_default()),
+];
 
-/// All of them, and measurements.csv.
+/// List of measurements, and measurements.csv.
 pub struct Measurements {
-    csv: Csv,
+    csv: Csv<Measurement>,
     measurements: Vec<Measurement>,
 }
 
 impl Measurements {
     /// Opens the file and says in it what is measured where.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, or holds something else.
     pub fn open(path: &Path, about: &str) -> Result<Self> {
-        Ok(Self { csv: Csv::open(path, about, CSV_HEADER)?, measurements: Vec::new() })
+        Ok(Self { csv: Csv::open(path, about, FIELDS)?, measurements: Vec::new() })
     }
 
     /// Adds one round's value.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
     pub fn add(&mut self, section: Section, name: &str, unit: Unit, value: f64) -> Result<()> {
-        let known = self
-            .measurements
-            .iter()
-            .position(|measurement| measurement.section == section && measurement.name == name);
+        let known = self.measurements.iter().position(|one| one.is(section, name));
         let position = known.unwrap_or_else(|| {
-            self.measurements.push(Measurement {
-                section,
-                name: name.to_owned(),
-                unit,
-                values: Vec::new(),
-            });
+            let name = name.to_owned();
+            self.measurements.push(Measurement { section, name, unit, values: Vec::new() });
             self.measurements.len() - 1
         });
-        let values = &mut self.measurements[position].values;
-        values.push(value);
-        let round = values.len().to_string();
-        let fields = [section.name(), name, unit.name(), &round, &format!("{value:.6}")];
-        self.csv.append(&fields.map(str::to_owned))
+        self.measurements[position].values.push(value);
+        self.csv.append(&self.measurements[position])
     }
 
     /// The median of a measurement.
     pub fn median(&self, section: Section, name: &str) -> Option<f64> {
-        let found = self
-            .measurements
-            .iter()
-            .find(|measurement| measurement.section == section && measurement.name == name);
-        found.map(Measurement::median)
+        self.measurements.iter().find(|one| one.is(section, name)).map(Measurement::median)
     }
 
     /// Prints those of a section.
     pub fn print(&self, section: Section, title: &str) {
-        let row = |measurement: &Measurement| {
-            let of = |value: f64| measurement.unit.text(value);
-            let least = measurement.values.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = measurement.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            vec![measurement.name.clone(), of(measurement.median()), of(least), of(most)]
-        };
-        let measurements =
-            self.measurements.iter().filter(|measurement| measurement.section == section);
-        report::print(title, COLUMNS, measurements.map(row));
+        let of_section = self.measurements.iter().filter(|one| one.section == section);
+        report::print(title, COLUMNS, &of_section.cloned().collect::<Vec<_>>());
     }
 }
 
@@ -116,9 +103,10 @@ mod tests {
         }
         assert_eq!(measurements.median(Section::Open, "cold"), Some(2.0));
         assert_eq!(measurements.median(Section::Open, "warm"), None);
-        assert_eq!(
-            std::fs::read_to_string(&path).unwrap(),
-            "# about\nsection,measurement,unit,round,value\nopen,cold,s,1,3.000000\nopen,cold,s,2,1.000000\nopen,cold,s,3,2.000000\n"
-        );
+        let written = std::fs::read_to_string(&path).unwrap();
+        let records =
+            ["open,cold,s,1,3.000000", "open,cold,s,2,1.000000", "open,cold,s,3,2.000000"];
+        let header = "# about\nsection,measurement,unit,round,value";
+        assert_eq!(written, format!("{header}\n{}\n", records.join("\n")));
     }
 }

@@ -1,77 +1,60 @@
 //! The tables as pictures.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use anyhow::Result;
 
 use super::{
-    cases::{Section, State, Way},
-    results::{Measured, Results},
-    sample::Sample,
+    cases::{Cache, Case, Section, Way},
+    table::Row,
 };
 use crate::{
-    chart::{Axis, Chart, Corner, Line, Point, Style, write},
-    stats::float,
+    chart::{Axis, Chart, Corner, Line, Point, Style, lines, write},
+    sample::Sample,
+    stats::{float, float_of, mebibytes},
+    tables::Rows,
 };
 
-/// Resident size over time.
-#[derive(Clone, Debug, Default)]
-pub struct Growth {
-    /// Seconds, and bytes.
-    pub points: Vec<(f64, u64)>,
-}
+/// Resident size over time: seconds, and bytes.
+pub type Growth = Vec<(f64, u64)>;
 
-/// Draws what was measured; what was not is left out.
-///
-/// # Errors
-///
-/// A file cannot be written.
-pub fn draw_all(directory: &Path, results: &Results, growth: &Growth) -> Result<()> {
-    write(directory, "chunks-reads.svg", &by_callers(results))?;
+/// Draws what was measured and leaves out what was not.
+pub fn draw_all(directory: &Path, rows: &Rows<Case>, growth: &Growth) -> Result<()> {
+    write(directory, "chunks-reads.svg", &by_callers(rows))?;
     write(directory, "chunks-memory.svg", &[by_time(growth)])
 }
 
 /// Throughput and time by callers.
-fn by_callers(results: &Results) -> Vec<Chart> {
-    let chart = |title: &str, y_title: &str, singles: bool, y: fn(&Sample) -> f64| Chart {
-        title: title.to_owned(),
-        x: Axis::logarithmic("callers", 2.0),
-        y: Axis::logarithmic(y_title, 10.0),
-        lines: curves(results, singles, y),
-        legend: Corner::UpperLeft,
+fn by_callers(rows: &Rows<Case>) -> Vec<Chart> {
+    let chart = |title: &str, y_title: &str, batch_max: usize, y: fn(&Sample) -> f64| {
+        let shown = rows.rows().iter().filter(|row| is_shown(row, batch_max));
+        let point = |row: &Row| {
+            let kind = (row.case.cache, row.case.way);
+            (kind, Point::new(float_of(row.case.callers), y(&row.sample)))
+        };
+        Chart {
+            title: format!("Random reads{title} by callers"),
+            x: Axis::logarithmic("callers", 2.0),
+            y: Axis::logarithmic(y_title, 10.0),
+            lines: lines(shown.map(point), line),
+            legend: Corner::UpperLeft,
+        }
     };
     vec![
-        chart("Random reads: chunks a second by callers", "chunks per second", false, |sample| {
-            sample.per_s
-        }),
-        chart(
-            "Random reads of single chunks: median time by callers",
-            "median time, us",
-            true,
-            |sample| sample.p50_us,
-        ),
+        chart(": chunks a second", "chunks per second", usize::MAX, |sample| sample.per_s),
+        chart(" of single chunks: median time", "median time, us", 1, |sample| sample.p50_us),
     ]
 }
 
-/// With one chunk a request, or all.
-fn curves(results: &Results, singles: bool, y: fn(&Sample) -> f64) -> Vec<Line> {
-    let mut kinds: BTreeMap<(State, Way), Vec<Point>> = BTreeMap::new();
-    let shown = |row: &&Measured| {
-        row.case.section == Section::Reads
-            && row.case.way != Way::Pread
-            && (!singles || row.case.batch == 1)
-            && 0.0 < row.sample.per_s
-    };
-    for row in results.rows().iter().filter(shown) {
-        let x = float(u64::try_from(row.case.callers).expect("a count fits in 64 bits"));
-        let point = Point { x, y: y(&row.sample), label: String::new() };
-        kinds.entry((row.case.state, row.case.way)).or_default().push(point);
-    }
-    kinds.into_iter().map(|((state, way), points)| line(state, way, points)).collect()
+fn is_shown(row: &Row, batch_max: usize) -> bool {
+    row.case.section == Section::Reads
+        && row.case.way != Way::Pread
+        && row.case.batch <= batch_max
+        && 0.0 < row.sample.per_s
 }
 
-/// Ways have colours, states shades of them.
-fn line(state: State, way: Way, points: Vec<Point>) -> Line {
+/// Ways have colours, states of the cache shades of them.
+fn line((cache, way): (Cache, Way), points: Vec<Point>) -> Line {
     let (red, green, blue) = match way {
         Way::Direct => (200, 60, 50),
         Way::GetChunk => (20, 100, 200),
@@ -81,38 +64,33 @@ fn line(state: State, way: Way, points: Vec<Point>) -> Line {
         Way::Check => (110, 110, 110),
         Way::Pread | Way::PreadSend => (30, 30, 30),
     };
-    let shade = match state {
-        State::Cold => 60,
-        State::Filling => 80,
-        State::Disk | State::None => 100,
-        State::Memory => 125,
+    let shade = match cache {
+        Cache::Cold => 60,
+        Cache::Filling => 80,
+        Cache::Disk | Cache::Unused => 100,
+        Cache::Memory => 125,
     };
-    let colour = [red, green, blue]
+    let [red, green, blue] = [red, green, blue]
         .map(|part: u32| u8::try_from((part * shade / 100).min(255)).unwrap_or(255));
-    let title = if state == State::None {
-        way.name().to_owned()
-    } else {
-        format!("{}, {}", way.name(), state.name())
+    let title = match cache {
+        Cache::Unused => way.name().to_owned(),
+        _ => format!("{}, {}", way.name(), cache.name()),
     };
-    Line { title, colour: (colour[0], colour[1], colour[2]), style: Style::Joined, points }
+    Line { title, colour: (red, green, blue), style: Style::Joined, points }
 }
 
 fn by_time(growth: &Growth) -> Chart {
-    let points = growth.points.iter().map(|(seconds, bytes)| Point {
-        x: *seconds,
-        y: float(*bytes) / 1_048_576.0,
-        label: String::new(),
+    let points = growth.iter().map(|(seconds, bytes)| {
+        ((Cache::Unused, Way::GetChunk), Point::new(*seconds, mebibytes(float(*bytes))))
     });
     Chart {
         title: "Resident size of the server while a file fills".to_owned(),
         x: Axis::linear("seconds"),
         y: Axis::linear("MiB"),
-        lines: vec![Line {
+        lines: lines(points, |kind, points| Line {
             title: "resident".to_owned(),
-            colour: (20, 100, 200),
-            style: Style::Joined,
-            points: points.collect(),
-        }],
+            ..line(kind, points)
+        }),
         legend: Corner::UpperLeft,
     }
 }
@@ -120,32 +98,19 @@ fn by_time(growth: &Growth) -> Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::chunks::results::tests::add;
+    use crate::experiment::chunks::table::{Setting, tests::add};
 
     #[test]
     fn every_way_in_every_state_is_a_line() {
-        let mut results = Results::default();
+        let mut rows = Rows::new(Setting::default());
         for callers in [1, 16] {
-            add(&mut results, State::None, Way::Direct, callers, (30.0, 33_000.0));
-            add(&mut results, State::Disk, Way::GetChunk, callers, (15_000.0, 75.0));
-            add(&mut results, State::Memory, Way::GetChunk, callers, (16_000.0, 70.0));
+            add(&mut rows, Cache::Unused, Way::Direct, callers, (30.0, 33_000.0));
+            add(&mut rows, Cache::Disk, Way::GetChunk, callers, (15_000.0, 75.0));
+            add(&mut rows, Cache::Memory, Way::GetChunk, callers, (16_000.0, 70.0));
         }
-        let charts = by_callers(&results);
+        let charts = by_callers(&rows);
         let titles: Vec<_> = charts[0].lines.iter().map(|line| line.title.as_str()).collect();
         assert_eq!(titles, ["GetChunk, warm disk", "GetChunk, warm RAM", "direct"]);
         assert!(charts.iter().all(|chart| chart.lines.iter().all(|line| line.points.len() == 2)));
-    }
-
-    #[test]
-    fn what_was_not_measured_is_not_drawn() {
-        let directory =
-            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
-        let growth = Growth { points: vec![(0.0, 50 << 20), (0.5, 90 << 20)] };
-        draw_all(directory.path(), &Results::default(), &growth).unwrap();
-        let drawn: Vec<_> = std::fs::read_dir(directory.path())
-            .unwrap()
-            .map(|file| file.unwrap().file_name())
-            .collect();
-        assert_eq!(drawn, ["chunks-memory.svg"]);
     }
 }

@@ -3,39 +3,32 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
-    io::{BufWriter, Write},
+    fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
 use busload_bucket::Seen;
-use busload_chunks::{
-    ChunkAddress, ChunkLocation, FileSpec, TableIndex,
-    write::{ClassicWriter, manifest},
-};
-use bytes::Bytes;
+use busload_chunks::{ChunkAddress, ChunkLocation, FileKind, FileSpec};
 
-use super::contents::{Contents, Filler};
+use super::contents::{Filler, Generator};
 use crate::{
     random::Random,
     stats::float,
-    traffic::{Object, Traffic},
+    table_files::{TableFile, write, write_manifest},
+    traffic::Traffic,
 };
 
 /// Chunks so far apart are in different extents of a cache, whatever else is in the file.
 const APART_BYTES: u64 = 1_280 * 1_024;
 
-/// What a store is to hold.
+/// Design of a store.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// Table files.
     pub files: usize,
-    /// Chunks of each.
     pub chunks_per_file: usize,
     /// Sizes of chunks, taken in turns.
     pub chunk_bytes: Vec<usize>,
-    /// How well they compress.
     pub filler: Filler,
     /// Chunks of the chain.
     pub chain: usize,
@@ -43,52 +36,32 @@ pub struct Design {
     pub seed: u64,
 }
 
-/// One chunk of the store.
+/// Chunk of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its address.
     pub address: ChunkAddress,
-    /// Which file.
     pub file: u32,
-    /// Where in it.
     pub location: ChunkLocation,
     /// Bytes of its contents.
     pub contents_bytes: u32,
 }
 
-/// A table file.
-#[derive(Clone, Debug)]
-pub struct TableFile {
-    /// The object's name within the store.
-    pub name: String,
-    /// Its size.
-    pub bytes: u64,
-    /// Where its index begins.
-    pub index_from: u64,
-}
-
 /// A store on disk, and what everybody who measures knows of it.
 #[derive(Debug)]
 pub struct Store {
-    /// Where its objects are files.
+    /// Directory in which its objects are files.
     pub directory: PathBuf,
-    /// All chunks; their numbers are positions.
+    /// Chunks of all files; their numbers are positions.
     pub entries: Vec<Entry>,
     /// Positions of the chunks that name each other, in this order.
     pub chain: Vec<u32>,
     /// Chunks that are in different extents each, in random order.
     pub apart: Vec<u32>,
-    /// The table files.
     pub files: Vec<TableFile>,
     by_address: HashMap<ChunkAddress, u32>,
 }
 
 impl Store {
-    /// Writes it.
-    ///
-    /// # Errors
-    ///
-    /// There is no room for it.
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -106,8 +79,7 @@ impl Store {
             specs.push(store.add_file(&maker)?);
         }
         let root = store.entries.first().map_or(ChunkAddress::ZERO, |entry| entry.address);
-        fs::write(directory.join("manifest"), manifest(root, &specs))
-            .context("cannot write the manifest")?;
+        write_manifest(directory, root, &specs)?;
         store.by_address =
             (0..).zip(&store.entries).map(|(number, entry)| (entry.address, number)).collect();
         if store.by_address.len() != store.entries.len() {
@@ -117,53 +89,28 @@ impl Store {
     }
 
     fn add_file(&mut self, maker: &Maker<'_>) -> Result<FileSpec> {
-        let path = self.directory.join("unnamed");
-        let named = || format!("cannot write a table file in {}", self.directory.display());
-        let mut writer =
-            ClassicWriter::new(BufWriter::new(File::create(&path).with_context(named)?));
         let first = u64::try_from(self.entries.len()).context("a count")?;
         let count = u64::try_from(maker.design.chunks_per_file).context("a count")?;
         let mut contents = Vec::new();
         let mut addresses = Vec::with_capacity(maker.design.chunks_per_file);
-        for number in first..first + count {
-            maker.recipe.make(number, maker.next(number), &mut contents);
-            addresses.push(writer.push(&contents).with_context(named)?);
-        }
-        let (spec, mut out) = writer.finish().with_context(named)?;
-        out.flush().with_context(named)?;
-        let name = spec.id.to_string();
-        let path_final = self.directory.join(&name);
-        fs::rename(&path, &path_final).with_context(named)?;
-        self.index(maker, &path_final, spec, &addresses)?;
-        Ok(spec)
-    }
-
-    /// Where chunks are, as the file's own index has it.
-    fn index(
-        &mut self,
-        maker: &Maker<'_>,
-        path: &Path,
-        spec: FileSpec,
-        addresses: &[ChunkAddress],
-    ) -> Result<()> {
-        let bytes = fs::metadata(path).context("a table file just written")?.len();
-        let tail_bytes = TableIndex::classic_tail_bytes(spec.chunk_count);
-        let index_from =
-            bytes.checked_sub(tail_bytes).context("a table file shorter than its index")?;
-        let tail = read_at(path, index_from, tail_bytes)?;
-        let index = TableIndex::parse_classic(Bytes::from(tail), spec.chunk_count, bytes)?;
+        let written = write(&self.directory, FileKind::Classic, |push| {
+            for number in first..first + count {
+                maker.generator.make(number, maker.next(number), &mut contents);
+                addresses.push(push(&contents)?);
+            }
+            Ok(())
+        })?;
         let file = u32::try_from(self.files.len()).context("a count of files")?;
-        for address in addresses {
-            let position =
-                index.find(address).context("a chunk just written is not in its file's index")?;
-            let number = u64::try_from(self.entries.len()).context("a count")?;
-            let contents_bytes =
-                u32::try_from(maker.recipe.bytes(number)).context("a chunk's size")?;
-            let location = index.location(position);
-            self.entries.push(Entry { address: *address, file, location, contents_bytes });
+        for (number, address) in (first..).zip(addresses) {
+            let position = written.index.find(&address);
+            let position = position.context("a chunk just written is not in its file's index")?;
+            let contents_bytes = maker.generator.bytes(number);
+            let contents_bytes = u32::try_from(contents_bytes).context("a chunk's size")?;
+            let location = written.index.location(position);
+            self.entries.push(Entry { address, file, location, contents_bytes });
         }
-        self.files.push(TableFile { name: spec.id.to_string(), bytes, index_from });
-        Ok(())
+        self.files.push(written.file);
+        Ok(written.spec)
     }
 
     /// The chunk with this address.
@@ -181,17 +128,11 @@ impl Store {
         numbers.iter().flat_map(|number| self.entry(*number).address.0).collect()
     }
 
-    /// What its table files were asked for.
+    /// Sorts requests for its table files.
     pub fn traffic(&self, seen: &[Seen]) -> Traffic {
-        let objects = self.files.iter().map(|file| Object {
-            name: &file.name,
-            bytes: file.bytes,
-            index_from: file.index_from,
-        });
-        Traffic::of(seen, &objects.collect::<Vec<_>>())
+        Traffic::of(seen, &self.files)
     }
 
-    /// Its numbers.
     pub fn count(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("checked when it was made")
     }
@@ -228,19 +169,11 @@ pub fn index(number: u32) -> usize {
     usize::try_from(number).expect("32 bits fit")
 }
 
-fn read_at(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
-    let mut buffer = vec![0; usize::try_from(bytes).context("a table file's index")?];
-    let file = File::open(path).context("a table file just written")?;
-    file.read_exact_at(&mut buffer, offset).context("a table file just written")?;
-    Ok(buffer)
-}
-
-/// Everything that is decided before the first chunk is written. The address of a chunk depends on
+/// Decisions that are made before the first chunk is written. The address of a chunk depends on
 /// its contents, so the chain is made from its end.
 struct Maker<'a> {
     design: &'a Design,
-    recipe: Contents,
+    generator: Generator,
     chain: Vec<u32>,
     apart: Vec<u32>,
     next: HashMap<u64, ChunkAddress>,
@@ -248,7 +181,7 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn new(design: &'a Design) -> Result<Self> {
-        let recipe = Contents {
+        let generator = Generator {
             chunk_bytes: design.chunk_bytes.clone(),
             filler: design.filler,
             seed: design.seed,
@@ -264,10 +197,10 @@ impl<'a> Maker<'a> {
         for number in chain.iter().rev() {
             let number = u64::from(*number);
             next.insert(number, following);
-            recipe.make(number, following, &mut contents);
+            generator.make(number, following, &mut contents);
             following = ChunkAddress::of(&contents);
         }
-        Ok(Self { design, recipe, chain, apart, next })
+        Ok(Self { design, generator, chain, apart, next })
     }
 
     fn next(&self, number: u64) -> ChunkAddress {
@@ -309,7 +242,10 @@ fn chain(design: &Design, count: u32, apart: &[u32], random: &mut Random) -> Res
 
 #[cfg(test)]
 pub mod tests {
+    use std::os::unix::fs::FileExt;
+
     use busload_chunks::Stored;
+    use bytes::Bytes;
 
     use super::*;
     use crate::{
@@ -336,8 +272,9 @@ pub mod tests {
         let entry = store.entry(number);
         let path = store.directory.join(&store.files[index(entry.file)].name);
         let span = entry.location.span;
-        let bytes = read_at(&path, span.offset, u64::from(span.length)).unwrap();
-        Stored::parse(Bytes::from(bytes), &entry.location).unwrap().decode(None).unwrap()
+        let mut bytes = vec![0; index(span.length)];
+        fs::File::open(&path).unwrap().read_exact_at(&mut bytes, span.offset).unwrap();
+        Stored::parse(bytes.into(), &entry.location).unwrap().decode(None).unwrap()
     }
 
     #[test]

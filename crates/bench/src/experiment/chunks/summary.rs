@@ -1,160 +1,136 @@
-//! What the experiment is to show: each number that was set as a target beside what was measured.
-//! What was not measured is said to be so, never guessed.
+//! The numbers that were set as targets.
 
 use super::{
-    cases::{Section, State, Way},
+    cases::{Cache, Case, Section, Way},
     clients::Form,
     measurements::Measurements,
-    results::{Measured, Results},
     sections::{cold, memory, open, thundering_herd},
+    table::Row,
 };
 use crate::{
     stats::ratio,
-    targets::{self, Target, Unit, Wanted},
+    tables::{Case as _, Rows},
+    targets::{
+        self, Target, Unit,
+        Wanted::{self, AtLeast, AtMost},
+    },
 };
 
-/// Prints them.
-pub fn print(results: &Results, measurements: &Measurements) {
-    targets::print(&numbers(results, &|section, name| measurements.median(section, name)));
+/// Prints the targets beside what was measured.
+pub fn print(rows: &Rows<Case>, measurements: &Measurements) {
+    targets::print(&numbers(rows, &|section, name| measurements.median(section, name)));
 }
 
-fn numbers(results: &Results, measurement: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Target> {
-    let line =
-        |what: &str, unit, value, wanted| Target { what: what.to_owned(), unit, value, wanted };
-    let per_s = |way, form| throughput(results, way, form).map(|row| row.sample.per_s / 1_000.0);
-    let thousand = |what, value, wanted| line(what, Unit::Count, value, Wanted::AtLeast(wanted));
+fn numbers(rows: &Rows<Case>, median: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Target> {
+    use Section::{Cold, Memory, Open, ThunderingHerd};
+    let k_per_s = |what, way, form, wanted| {
+        let row = throughput(rows, way, form);
+        Target::new(what, Unit::Count, row.map(|row| row.sample.per_s / 1e3), AtLeast(wanted))
+    };
+    let measured = |what, unit, section, name, wanted: Wanted| {
+        Target::new(what, unit, median(section, name), wanted)
+    };
+    let (stored, decoded) = (Form::Stored, Form::Decoded);
     vec![
-        line(
+        Target::new(
             "warm GetChunk beside an empty unary call, median times",
             Unit::Times,
-            of_check(results),
-            Wanted::AtMost(2.0),
+            of_check(rows),
+            AtMost(2.0),
         ),
-        thousand(
-            "GetChunks as stored, one core, k chunks/s",
-            per_s(Way::GetChunks, Form::Stored),
-            150.0,
-        ),
-        thousand(
-            "RESP pipelined as stored, k chunks/s",
-            per_s(Way::RespPipelined, Form::Stored),
-            150.0,
-        ),
-        thousand("GetChunks decoded, k chunks/s", per_s(Way::GetChunks, Form::Decoded), 80.0),
-        thousand(
-            "RESP pipelined decoded, k chunks/s",
-            per_s(Way::RespPipelined, Form::Decoded),
-            80.0,
-        ),
-        line(
+        k_per_s("GetChunks as stored, one core, k chunks/s", Way::GetChunks, stored, 150.0),
+        k_per_s("RESP pipelined as stored, k chunks/s", Way::RespPipelined, stored, 150.0),
+        k_per_s("GetChunks decoded, k chunks/s", Way::GetChunks, decoded, 80.0),
+        k_per_s("RESP pipelined decoded, k chunks/s", Way::RespPipelined, decoded, 80.0),
+        Target::new(
             "a chain warm beside direct, GetChunk",
             Unit::Times,
-            chain(results),
-            Wanted::AtLeast(50.0),
+            chain(rows),
+            AtLeast(50.0),
         ),
-        line(
+        measured(
             "bytes from the store beside the file, random reads from cold",
             Unit::Times,
-            measurement(Section::Cold, cold::BYTES_OF_FILE),
-            Wanted::AtMost(1.3),
+            Cold,
+            cold::BYTES_OF_FILE,
+            AtMost(1.3),
         ),
-        line(
+        measured(
             "foreground reads of ranges read before",
             Unit::Count,
-            measurement(Section::Cold, cold::REPEATED),
-            Wanted::AtMost(0.0),
+            Cold,
+            cold::REPEATED,
+            AtMost(0.0),
         ),
-        line(
+        measured(
             "GETs for one cold chunk that many ask for",
             Unit::Count,
-            measurement(Section::ThunderingHerd, thundering_herd::GETS),
-            Wanted::AtMost(1.0),
+            ThunderingHerd,
+            thundering_herd::GETS,
+            AtMost(1.0),
         ),
-        line(
-            "a store opened, cold",
-            Unit::Seconds,
-            measurement(Section::Open, open::COLD),
-            Wanted::AtMost(2.0),
-        ),
-        line(
-            "a store opened, warm",
-            Unit::Seconds,
-            measurement(Section::Open, open::WARM),
-            Wanted::AtMost(0.2),
-        ),
-        line(
+        measured("a store opened, cold", Unit::Seconds, Open, open::COLD, AtMost(2.0)),
+        measured("a store opened, warm", Unit::Seconds, Open, open::WARM, AtMost(0.2)),
+        measured(
             "memory of the index by chunk",
             Unit::Bytes,
-            measurement(Section::Memory, memory::INDEX_BYTES),
-            Wanted::AtMost(40.0),
+            Memory,
+            memory::INDEX_BYTES,
+            AtMost(40.0),
         ),
-        line(
+        measured(
             "resident size beyond the idle server while a file fills",
             Unit::Mebibytes,
-            measurement(Section::Memory, memory::GROWN),
-            Wanted::AtMost(memory::GROWN_WANTED_MIB),
+            Memory,
+            memory::GROWN,
+            AtMost(memory::GROWN_WANTED_MIB),
         ),
     ]
 }
 
-/// A single caller: with more of them, waiting for each other is a part of both.
-fn of_check(results: &Results) -> Option<f64> {
-    let row = results.find(|case| {
-        case.section == Section::Reads
-            && case.state == State::Disk
-            && case.way == Way::GetChunk
-            && case.callers == 1
-    });
-    let chain = || {
-        results
-            .find(|case| is_chain(case.section, case.state, case.way, State::Disk, Way::GetChunk))
+/// Compares a single caller's time: many callers also wait for each other.
+fn of_check(rows: &Rows<Case>) -> Option<f64> {
+    let is_warm = |case: &Case| case.cache == Cache::Disk && case.way == Way::GetChunk;
+    let of =
+        |section| rows.find(|case| case.section == section && is_warm(case) && case.callers == 1);
+    let row = of(Section::Reads).or_else(|| of(Section::Chain))?;
+    Case::ratios(row, rows).of_check
+}
+
+fn throughput(rows: &Rows<Case>, way: Way, form: Form) -> Option<&Row> {
+    rows.find(|case| case.section == Section::Throughput && case.way == way && case.form == form)
+}
+
+/// Compares the times of a step, of which throughput is the inverse.
+fn chain(rows: &Rows<Case>) -> Option<f64> {
+    let find = |cache, way| {
+        rows.find(|case| case.section == Section::Chain && case.cache == cache && case.way == way)
     };
-    row.or_else(chain).and_then(|row| results.ratios(row).of_check)
-}
-
-fn is_chain(section: Section, state: State, way: Way, wanted: State, wanted_way: Way) -> bool {
-    section == Section::Chain && state == wanted && way == wanted_way
-}
-
-fn throughput(results: &Results, way: Way, form: Form) -> Option<&Measured> {
-    results.find(|case| case.section == Section::Throughput && case.way == way && case.form == form)
-}
-
-/// By the time of a step, which throughput is the inverse of.
-fn chain(results: &Results) -> Option<f64> {
-    let find =
-        |state, way| results.find(|case| is_chain(case.section, case.state, case.way, state, way));
-    let (direct, warm) = (find(State::None, Way::Direct)?, find(State::Disk, Way::GetChunk)?);
+    let (direct, warm) = (find(Cache::Unused, Way::Direct)?, find(Cache::Disk, Way::GetChunk)?);
     ratio(warm.sample.per_s, direct.sample.per_s)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::chunks::results::tests::add;
+    use crate::experiment::chunks::table::{Setting, tests::add};
 
     #[test]
     fn numbers_are_reached_or_not_or_not_measured() {
-        let mut results = Results::default();
-        add(&mut results, State::None, Way::Check, 1, (20_000.0, 50.0));
-        add(&mut results, State::Disk, Way::GetChunk, 1, (15_000.0, 75.0));
-        let measurement = |section, name: &str| match (section, name) {
-            (Section::ThunderingHerd, thundering_herd::GETS) => Some(2.0),
-            _ => None,
+        let mut rows = Rows::new(Setting::default());
+        add(&mut rows, Cache::Unused, Way::Check, 1, (20_000.0, 50.0));
+        add(&mut rows, Cache::Disk, Way::GetChunk, 1, (15_000.0, 75.0));
+        let median = |section, name: &str| {
+            let is_it = (section, name) == (Section::ThunderingHerd, thundering_herd::GETS);
+            is_it.then_some(2.0)
         };
-        let lines: Vec<_> =
-            numbers(&results, &measurement).iter().map(|line| line.cases().join(" | ")).collect();
-        assert_eq!(
-            lines[0],
-            "warm GetChunk beside an empty unary call, median times | 1.50x | at most 2.00x | reached"
-        );
-        assert_eq!(
-            lines[1],
-            "GetChunks as stored, one core, k chunks/s | - | at least 150 | not measured"
-        );
-        assert_eq!(
-            lines[8],
-            "GETs for one cold chunk that many ask for | 2 | at most 1 | NOT REACHED"
-        );
+        let shown: Vec<_> = numbers(&rows, &median).iter().map(Target::shown).collect();
+        let wanted = "warm GetChunk beside an empty unary call, median times | 1.50x | at most \
+                      2.00x | reached";
+        assert_eq!(shown[0], wanted);
+        let wanted = "GetChunks as stored, one core, k chunks/s | - | at least 150 | not measured";
+        assert_eq!(shown[1], wanted);
+        let wanted = "GETs for one cold chunk that many ask for | 2 | at most 1 | NOT REACHED";
+        assert_eq!(shown[8], wanted);
     }
 }

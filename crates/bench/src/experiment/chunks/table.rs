@@ -1,176 +1,172 @@
-//! The tables on stdout and the records of statistics.csv.
+//! The rows of the tables: what they show, and what they are compared with.
 
-use super::{
-    cases::{Case, Way, Work},
-    results::{Measured, Ratios, Results},
+use super::cases::{Cache, Case, Way, Work};
+use crate::{
+    report::{
+        Column, Field, exact_or_empty, field, measurement, measurement_or_dash, number, text,
+    },
     sample::Sample,
+    stats::{mebibytes, ratio},
+    tables::{self, Rows},
 };
-use crate::report::{self, Column, exact_or_empty, measurement, measurement_or_dash, number, text};
 
-const COLUMNS: &[Column] = &[
-    text("state", 9),
-    text("way", 14),
-    text("form", 7),
-    text("callers", 8),
-    number("s", 5),
-    number("k/s", 7),
-    number("x direct", 8),
-    number("mean us", 8),
-    number("p50 us", 8),
-    number("p99 us", 8),
-    number("x check", 7),
-    number("cpu: server", 11),
-    number("load", 5),
-    number("GETs", 6),
-    number("MiB", 6),
-    text("notes", 5),
-];
+pub type Row = tables::Row<Case>;
 
-/// The fields of statistics.csv.
-pub const CSV_HEADER: &[&str] = &[
-    "section",
-    "state",
-    "way",
-    "form",
-    "work",
-    "callers",
-    "batch",
-    "chunk_bytes",
-    "store_bytes",
-    "first_byte_ms",
-    "round",
-    "seconds",
-    "per_s",
-    "x_direct",
-    "mean_us",
-    "p50_us",
-    "p99_us",
-    "x_check",
-    "cpu_server",
-    "cpu_load",
-    "cpu_others",
-    "gets",
-    "got_bytes",
-    "refused",
-    "wrong",
-    "notes",
-];
-
-/// Prints the rows of one table.
-pub fn print(title: &str, rows: &[&Measured], results: &Results) {
-    report::print(title, COLUMNS, rows.iter().map(|row| cases(row, results.ratios(row))));
+/// Facts that all records of a run have in common.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setting {
+    /// Mean bytes of a chunk.
+    pub chunk_bytes: f64,
+    pub store_bytes: u64,
+    pub first_byte_ms: u64,
 }
 
-fn cases(row: &Measured, ratios: Ratios) -> Vec<String> {
-    let sample = &row.sample;
-    vec![
-        row.case.state.name().to_owned(),
-        row.case.way.name().to_owned(),
-        form(&row.case),
-        row.case.load(),
-        measurement(sample.seconds),
-        measurement(sample.per_s / 1_000.0),
-        measurement_or_dash(ratios.of_direct),
-        measurement(sample.mean_us),
-        measurement(sample.p50_us),
-        measurement(sample.p99_us),
-        measurement_or_dash(ratios.of_check),
-        measurement_or_dash(sample.cpu.server),
-        measurement(sample.cpu.load),
-        sample.store_requests.map_or_else(|| "-".to_owned(), |count| format!("{count:.0}")),
-        measurement_or_dash(sample.store_bytes.map(|bytes| bytes / 1_048_576.0)),
-        sample.notes(),
-    ]
+/// Comparisons of a row with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ratios {
+    /// Chunks per second beside direct reads at the same load.
+    pub of_direct: Option<f64>,
+    /// Median time beside that of an empty call by as many callers.
+    pub of_check: Option<f64>,
+}
+
+impl tables::Case for Case {
+    type Sample = Sample;
+    type Ratios = Ratios;
+    type Setting = Setting;
+
+    const COLUMNS: &'static [Column<Row>] = &[
+        text("state", 9, |row| row.case.cache.name().to_owned()),
+        text("way", 14, |row| row.case.way.name().to_owned()),
+        text("form", 7, |row| form(&row.case)),
+        text("callers", 8, |row| row.case.load()),
+        number("s", 5, |row| measurement(row.sample.seconds)),
+        number("k/s", 7, |row| measurement(row.sample.per_s / 1_000.0)),
+        number("x direct", 8, |row| measurement_or_dash(row.ratios.of_direct)),
+        number("mean us", 8, |row| measurement(row.sample.mean_us)),
+        number("p50 us", 8, |row| measurement(row.sample.p50_us)),
+        number("p99 us", 8, |row| measurement(row.sample.p99_us)),
+        number("x check", 7, |row| measurement_or_dash(row.ratios.of_check)),
+        number("cpu: server", 11, |row| measurement_or_dash(row.sample.cpu_server)),
+        number("load", 5, |row| measurement(row.sample.cpu_load)),
+        number("GETs", 6, |row| count(row.sample.store_requests).unwrap_or_else(|| "-".to_owned())),
+        number("MiB", 6, |row| measurement_or_dash(row.sample.store_bytes.map(mebibytes))),
+        text("notes", 5, |row| tables::Measured::notes(&row.sample)),
+    ];
+
+    const FIELDS: &'static [Field<Row>] = &[
+        field("section", |row| row.case.section.name().to_owned()),
+        field("state", |row| row.case.cache.name().to_owned()),
+        field("way", |row| row.case.way.name().to_owned()),
+        field("form", |row| form(&row.case)),
+        field("work", |row| match row.case.work {
+            Work::Chain => "chain".to_owned(),
+            Work::Random => "random".to_owned(),
+        }),
+        field("callers", |row| row.case.callers.to_string()),
+        field("batch", |row| row.case.batch.to_string()),
+        field("chunk_bytes", |row| format!("{:.0}", row.setting.chunk_bytes)),
+        field("store_bytes", |row| row.setting.store_bytes.to_string()),
+        field("first_byte_ms", |row| row.setting.first_byte_ms.to_string()),
+        field("round", |row| row.round.to_string()),
+        field("seconds", |row| format!("{:.3}", row.sample.seconds)),
+        field("per_s", |row| format!("{:.1}", row.sample.per_s)),
+        field("x_direct", |row| exact_or_empty(row.ratios.of_direct)),
+        field("mean_us", |row| format!("{:.1}", row.sample.mean_us)),
+        field("p50_us", |row| format!("{:.1}", row.sample.p50_us)),
+        field("p99_us", |row| format!("{:.1}", row.sample.p99_us)),
+        field("x_check", |row| exact_or_empty(row.ratios.of_check)),
+        field("cpu_server", |row| exact_or_empty(row.sample.cpu_server)),
+        field("cpu_load", |row| format!("{:.4}", row.sample.cpu_load)),
+        field("cpu_others", |row| format!("{:.4}", row.sample.cpu_others)),
+        field("gets", |row| count(row.sample.store_requests).unwrap_or_default()),
+        field("got_bytes", |row| count(row.sample.store_bytes).unwrap_or_default()),
+        field("refused", |row| row.sample.failed.refused.count.to_string()),
+        field("wrong", |row| row.sample.failed.wrong.count.to_string()),
+        field("notes", |row| tables::Measured::notes(&row.sample)),
+    ];
+
+    fn name(&self) -> String {
+        let (section, cache, way) = (self.section.name(), self.cache.name(), self.way.name());
+        format!("{section} {cache} {way} {}", self.load())
+    }
+
+    fn ratios(row: &Row, rows: &Rows<Self>) -> Ratios {
+        if row.case.cache == Cache::Unused {
+            return Ratios::default();
+        }
+        let alike = |case: &Case, way| {
+            case.way == way && case.section == row.case.section && case.callers == row.case.callers
+        };
+        let direct = rows.find(|case| alike(case, Way::Direct));
+        let check = rows.find(|case| alike(case, Way::Check)).filter(|_| row.case.batch == 1);
+        Ratios {
+            of_direct: direct.and_then(|direct| ratio(row.sample.per_s, direct.sample.per_s)),
+            of_check: check.and_then(|check| ratio(row.sample.p50_us, check.sample.p50_us)),
+        }
+    }
 }
 
 fn form(case: &Case) -> String {
     if case.way == Way::Check { String::new() } else { case.form.name().to_owned() }
 }
 
-/// What all records of a run have in common.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// Mean bytes of a chunk.
-    pub chunk_bytes: f64,
-    /// Bytes of the store.
-    pub store_bytes: u64,
-    /// How far away it is.
-    pub first_byte_ms: u64,
-}
-
-impl Setting {
-    /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(
-        &self,
-        case: &Case,
-        sample: &Sample,
-        round: usize,
-        ratios: Ratios,
-    ) -> Vec<String> {
-        let work = match case.work {
-            Work::Chain => "chain",
-            Work::Random => "random",
-        };
-        vec![
-            case.section.name().to_owned(),
-            case.state.name().to_owned(),
-            case.way.name().to_owned(),
-            form(case),
-            work.to_owned(),
-            case.callers.to_string(),
-            case.batch.to_string(),
-            format!("{:.0}", self.chunk_bytes),
-            self.store_bytes.to_string(),
-            self.first_byte_ms.to_string(),
-            round.to_string(),
-            format!("{:.3}", sample.seconds),
-            format!("{:.1}", sample.per_s),
-            exact_or_empty(ratios.of_direct),
-            format!("{:.1}", sample.mean_us),
-            format!("{:.1}", sample.p50_us),
-            format!("{:.1}", sample.p99_us),
-            exact_or_empty(ratios.of_check),
-            exact_or_empty(sample.cpu.server),
-            format!("{:.4}", sample.cpu.load),
-            format!("{:.4}", sample.cpu.others),
-            sample.store_requests.map(|count| format!("{count:.0}")).unwrap_or_default(),
-            sample.store_bytes.map(|bytes| format!("{bytes:.0}")).unwrap_or_default(),
-            sample.failed.refused.count.to_string(),
-            sample.failed.wrong.count.to_string(),
-            sample.notes(),
-        ]
-    }
+fn count(value: Option<f64>) -> Option<String> {
+    value.map(|value| format!("{value:.0}"))
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
-    use crate::experiment::chunks::{cases::State, results::tests::add, sample::Cpu};
+    use crate::{
+        experiment::chunks::{cases::Section, clients::Form},
+        report,
+        tables::Case as _,
+    };
+
+    /// Adds a row of random reads with the given throughput and median time.
+    pub fn add(
+        rows: &mut Rows<Case>,
+        cache: Cache,
+        way: Way,
+        callers: usize,
+        measurements: (f64, f64),
+    ) {
+        let (section, form, work) = (Section::Reads, Form::Decoded, Work::Random);
+        let case = Case { section, cache, way, form, work, callers, batch: 1 };
+        let (per_s, p50_us) = measurements;
+        rows.add(case, Sample { per_s, p50_us, mean_us: p50_us, ..Sample::default() });
+    }
+
+    #[test]
+    fn rows_are_compared_at_the_same_load() {
+        let mut rows = Rows::new(Setting::default());
+        add(&mut rows, Cache::Unused, Way::Direct, 1, (30.0, 33_000.0));
+        add(&mut rows, Cache::Unused, Way::Direct, 16, (480.0, 33_000.0));
+        add(&mut rows, Cache::Unused, Way::Check, 1, (20_000.0, 50.0));
+        add(&mut rows, Cache::Disk, Way::GetChunk, 1, (15_000.0, 75.0));
+        add(&mut rows, Cache::Disk, Way::GetChunk, 16, (48_000.0, 75.0));
+        let ratios: Vec<_> = rows.rows().iter().map(|row| Case::ratios(row, &rows)).collect();
+        assert_eq!(ratios[3], Ratios { of_direct: Some(500.0), of_check: Some(1.5) });
+        assert_eq!(ratios[4], Ratios { of_direct: Some(100.0), of_check: None });
+        assert_eq!(ratios[0], Ratios::default());
+    }
 
     #[test]
     fn a_row_shows_throughput_ratios_and_what_the_store_was_asked_for() {
-        let mut results = Results::default();
-        add(&mut results, State::None, Way::Direct, 16, (480.0, 33_000.0));
-        add(&mut results, State::Cold, Way::GetChunk, 16, (960.0, 31_000.0));
-        let mut row = results.rows()[1].clone();
-        row.sample.cpu = Cpu { load: 0.4, server: Some(0.5), others: 0.0 };
-        row.sample.store_requests = Some(17.0);
-        row.sample.store_bytes = Some(1_048_576.0);
-        let shown = report::row(COLUMNS, &cases(&row, results.ratios(&row)));
+        let mut rows = Rows::new(Setting::default());
+        add(&mut rows, Cache::Unused, Way::Direct, 16, (480.0, 33_000.0));
+        add(&mut rows, Cache::Cold, Way::GetChunk, 16, (960.0, 31_000.0));
+        let mut row = rows.rows()[1].clone();
+        row.ratios = Case::ratios(&row, &rows);
+        (row.sample.cpu_load, row.sample.cpu_server) = (0.4, Some(0.5));
+        (row.sample.store_requests, row.sample.store_bytes) = (Some(17.0), Some(1_048_576.0));
+        let shown = report::line(Case::COLUMNS, &row);
         assert_eq!(
             shown.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
             "cold GetChunk decoded 16 0.00 0.96 2.00 31000 31000 0.00 - 0.50 0.40 17 1.00"
         );
-    }
-
-    #[test]
-    fn every_record_has_every_field() {
-        let mut results = Results::default();
-        add(&mut results, State::Disk, Way::Resp, 5, (1.0, 1.0));
-        let row = &results.rows()[0];
-        let setting = Setting { chunk_bytes: 4_096.0, store_bytes: 10, first_byte_ms: 30 };
-        let fields = setting.fields(&row.case, &row.sample, 1, results.ratios(row));
-        assert_eq!(fields.len(), CSV_HEADER.len());
-        assert_eq!(fields[..6].join(" "), "reads warm disk RESP decoded random 5");
+        let record = report::record(Case::FIELDS, &row);
+        assert!(record.starts_with("reads,cold,GetChunk,decoded,random,16,1,0,0,0,0,"), "{record}");
     }
 }

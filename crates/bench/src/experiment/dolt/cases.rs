@@ -30,12 +30,12 @@ impl Section {
     }
 }
 
-/// From where, and in which state that is.
+/// Sources of the data, and their states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// As many bytes of the files from the object store, a range after the other.
+    /// A plain download of as many bytes from the object store, one range after the other.
     Download,
-    /// The same, many ranges at once.
+    /// A plain download with many ranges at once.
     Downloads,
     /// The replay itself against the object store, indexes known.
     Direct,
@@ -43,7 +43,7 @@ pub enum Way {
     Cold,
     /// Through busload that has everything on local disk.
     Warm,
-    /// The same with the object store at 0 ms.
+    /// Through a warm busload with the object store at 0 ms.
     Near,
 }
 
@@ -60,13 +60,12 @@ impl Way {
         }
     }
 
-    /// Whether busload answers.
     pub fn is_busload(self) -> bool {
         matches!(self, Self::Cold | Self::Warm | Self::Near)
     }
 }
 
-/// What busload gives places in: its setting `dolt_layout`.
+/// Busload's setting `dolt_layout`: where the advertised chunk locations are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Layout {
     /// The table files
@@ -85,18 +84,13 @@ impl Layout {
     }
 }
 
-/// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Which table.
     pub section: Section,
-    /// From where.
     pub way: Way,
     /// Busload's layout, where it matters.
     pub layout: Option<Layout>,
-    /// By which streams.
     pub streams: Streams,
-    /// By how many clients.
     pub clients: usize,
 }
 
@@ -113,21 +107,16 @@ impl Case {
         let parts = [Some(self.way.name()), layout, legacy, clients.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
-
-    /// The name in messages.
-    pub fn name(&self) -> String {
-        format!("{}: {}", self.section.name(), self.title())
-    }
 }
 
-/// Whole files by one client.
+/// Returns the cases of a clone by one client.
 pub fn clone() -> Vec<Case> {
     [Way::Download, Way::Downloads, Way::Cold, Way::Warm]
         .map(|way| Case::new(Section::Clone, way))
         .to_vec()
 }
 
-/// Whole files by many.
+/// Returns the cases of many clones at once.
 pub fn clones(clients: usize) -> Vec<Case> {
     [Way::Cold, Way::Warm].map(|way| Case { clients, ..Case::new(Section::Clones, way) }).to_vec()
 }
@@ -187,18 +176,5 @@ mod tests {
         );
         assert_eq!(titles[11], "warm, records, legacy");
         assert_eq!(scan(&[Layout::Records]).len(), 2 + 3 + 2);
-    }
-
-    #[test]
-    fn whole_files_have_no_layout() {
-        assert_eq!(titles(&clone()).join("; "), "plain download; plain downloads; cold; warm");
-        assert_eq!(titles(&clones(20)).join("; "), "cold, 20 clients; warm, 20 clients");
-    }
-
-    #[test]
-    fn chains_and_fetches_are_compared_with_the_store_itself() {
-        assert_eq!(titles(&point(BOTH)).len(), 1 + 2 * 3);
-        assert_eq!(titles(&fetch(BOTH)).len(), 1 + 2 * 2);
-        assert_eq!(point(BOTH)[0].name(), "point: direct");
     }
 }

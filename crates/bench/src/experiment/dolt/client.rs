@@ -1,11 +1,13 @@
-//! Those who read a store: as Dolt's own client does on the wire, and by ranges of the object store
+//! Readers of a store: as Dolt's own client does on the wire, and by ranges of the object store
 //! itself.
 //!
 //! ```text
-//!   walks: fetch, scan, point --addresses--> Client: location streams (gRPC) --places--+
-//!     ^                             |                                                  v
-//!     |                             +-----> Direct: indexes known beforehand -----> Downloads: regions, largest first,
-//!     +----------- contents, each checked against its address <------------------------+  GETs of a pool of connections
+//!   walks: fetch, scan, point --addresses--> Client: location streams (gRPC) --+
+//!     ^                             |                                          | locations
+//!     |                             +--> Direct: indexes known beforehand --+  |
+//!     |                                                                     v  v
+//!     +-- contents, each checked against its address -- Downloads: regions, largest first,
+//!                                                       GETs of a pool of connections
 //! ```
 //!
 //! Walks depend on what is read: the addresses asked for next come from the contents of chunks that

@@ -10,7 +10,7 @@ use super::{
     arguments::Dolt,
     cases::{Case, Layout, Section, Way},
     client::{Client, Counts, Direct, Points, Ranges, Report, Streams},
-    sample::{Mark, Sample, Watched},
+    sample::Sample,
     store::Store,
 };
 use crate::{
@@ -21,7 +21,8 @@ use crate::{
     limits::DOLT_REPLAYS_MAX,
     presence::wait_local,
     remote::{Count, Remote},
-    traffic::{Object, Traffic},
+    sample::{Answering, Cpu, Mark, Watched},
+    traffic::Traffic,
 };
 
 /// The prefix of the store in the bucket.
@@ -30,17 +31,13 @@ pub const PREFIX: &str = "store";
 /// The table in the server's own layout: whole files are the same in each.
 const TABLE: &str = "db";
 
-/// Everything that rows share.
+/// Everything that the measurements of rows share.
 pub struct Harness<'a> {
-    /// What was asked for.
     pub arguments: &'a Dolt,
-    /// What has to be ended.
     pub cleanup: Cleanup,
-    /// How busload is started.
     pub starter: Starter,
     /// The object store, and the same at 0 ms.
     pub remotes: Remotes,
-    /// The store.
     pub store: Store,
     runtime: Runtime,
     warm: Option<Server>,
@@ -50,18 +47,12 @@ pub struct Harness<'a> {
 /// One bucket at two distances.
 #[derive(Debug)]
 pub struct Remotes {
-    /// As far away as was asked for.
     pub far: Remote,
-    /// At 0 ms.
     pub near: Remote,
 }
 
 impl<'a> Harness<'a> {
-    /// With a store that was made in the object store's directory.
-    ///
-    /// # Errors
-    ///
-    /// The system gives no runtime.
+    /// Makes a harness over a store in the object store's directory.
     pub fn new(
         arguments: &'a Dolt,
         cleanup: Cleanup,
@@ -74,10 +65,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Measures a row once.
-    ///
-    /// # Errors
-    ///
-    /// A server cannot be started or does not get ready. What a client is refused is in the sample.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = self.arguments.seed.wrapping_add(u64::try_from(round).unwrap_or(0) << 32);
         match case.way {
@@ -88,10 +75,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Ends the servers that stand.
-    ///
-    /// # Errors
-    ///
-    /// One does not end in order.
     pub fn stop(&mut self) -> Result<()> {
         [self.warm.take(), self.near.take()]
             .into_iter()
@@ -102,7 +85,7 @@ impl<'a> Harness<'a> {
     fn direct(&self, case: &Case, seed: u64) -> Result<Sample> {
         let direct = Direct::new(self.remotes.far.address(), Bucket::NAME, PREFIX, &self.store);
         self.remotes.far.forget();
-        let start = Mark::now(None);
+        let start = Mark::now(Watched::default());
         let read = self.runtime.block_on(async {
             match (case.way, case.section) {
                 (Way::Download, _) => direct.download(&self.ranges(case, 1)).await,
@@ -117,11 +100,12 @@ impl<'a> Harness<'a> {
                 )),
             }
         });
-        let watched = Watched { start, end: Mark::now(None) };
-        Ok(self.sample(vec![read], watched, &self.remotes.far))
+        let cpu = Cpu::between(&start, &Mark::now(Watched::default()));
+        Ok(self.sample(vec![read], cpu, &self.remotes.far))
     }
 
-    /// As many bytes as the row beside it reads: all of the files, or as long as the leaves are.
+    /// Returns ranges of as many bytes as the compared row reads: all files, or as long as the
+    /// leaves.
     fn ranges(&self, case: &Case, at_once: usize) -> Ranges {
         let bytes_max =
             if case.section == Section::Scan { self.leaves_bytes() } else { self.store.bytes() };
@@ -152,7 +136,7 @@ impl<'a> Harness<'a> {
         Ok(sample)
     }
 
-    /// One server for all rows, with everything on its disk.
+    /// Measures with one server for all rows, with everything on its disk.
     fn standing(&mut self, case: &Case, seed: u64) -> Result<Sample> {
         let is_near = case.way == Way::Near;
         let standing = if is_near { self.near.take() } else { self.warm.take() };
@@ -167,7 +151,7 @@ impl<'a> Harness<'a> {
         sample
     }
 
-    /// With a table for each of these layouts, whose store is open.
+    /// Starts a server with a table for each layout and waits until their stores are open.
     fn start(&self, remote: &Remote, layouts: &[Option<Layout>]) -> Result<Server> {
         let tables: Vec<_> = layouts.iter().map(|layout| self.table(remote, *layout)).collect();
         let server = self.starter.start(&self.cleanup, &tables)?;
@@ -218,7 +202,9 @@ impl<'a> Harness<'a> {
             for _ in 0..case.clients {
                 clients.push(connect(server, name, case.streams).await?);
             }
-            let start = Mark::now(Some(server.pid()));
+            let answering = Answering::Process(server.pid());
+            let watched = Watched { answering, postgres: None };
+            let start = Mark::now(watched);
             let until_ns = now_ns() + duration_ns(self.arguments.repeat());
             let mut reports = Vec::new();
             loop {
@@ -229,12 +215,12 @@ impl<'a> Harness<'a> {
                     break;
                 }
             }
-            let watched = Watched { start, end: Mark::now(Some(server.pid())) };
-            Ok(self.sample(reports, watched, remote))
+            let cpu = Cpu::between(&start, &Mark::now(watched));
+            Ok(self.sample(reports, cpu, remote))
         })
     }
 
-    /// All clients at once; what they did is one report.
+    /// Runs all clients at once; what they did is one report.
     async fn once(&self, case: &Case, seed: u64, clients: &[Client]) -> Result<Report, Failure> {
         let began_ns = now_ns();
         let reports = join_all(clients.iter().map(|client| self.by_one(case, seed, client))).await;
@@ -258,12 +244,7 @@ impl<'a> Harness<'a> {
     }
 
     /// At most the last has failed.
-    fn sample(
-        &self,
-        reports: Vec<Result<Report, Failure>>,
-        watched: Watched,
-        remote: &Remote,
-    ) -> Sample {
+    fn sample(&self, reports: Vec<Result<Report, Failure>>, cpu: Cpu, remote: &Remote) -> Sample {
         let mut failure = None;
         let mut ended = Vec::with_capacity(reports.len());
         for report in reports {
@@ -272,17 +253,12 @@ impl<'a> Harness<'a> {
                 Err(failed) => failure = Some(failed),
             }
         }
-        Sample::new(&ended, failure, &watched, self.asked(remote))
+        Sample::new(&ended, failure, cpu, self.asked(remote))
     }
 
-    /// What the object store was asked for since it was last told to forget, for table files.
+    /// Counts the requests for table files since the log was emptied.
     fn asked(&self, remote: &Remote) -> Count {
-        let objects = self.store.files.iter().map(|file| Object {
-            name: &file.id,
-            bytes: file.bytes,
-            index_from: file.index_from,
-        });
-        Traffic::of(&remote.seen(), &objects.collect::<Vec<_>>()).of_files()
+        Traffic::of(&remote.seen(), &self.store.files).of_files()
     }
 }
 

@@ -5,12 +5,13 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{
-    cases::{Section, Way},
-    results::{Measured, Results},
+    cases::{Case, Section, Way},
+    table::Row,
 };
 use crate::{
     chart::{Axis, Chart, Corner, Line, Point, Style, write},
-    stats::float,
+    stats::float_of,
+    tables::Rows,
 };
 
 /// The sections that stand beside each other, in the order of their places.
@@ -28,21 +29,16 @@ const WAYS: [(Way, (u8, u8, u8)); 6] = [
 ];
 
 /// Draws the times of all rows; without rows there is no picture.
-///
-/// # Errors
-///
-/// The file cannot be written.
-pub fn draw_all(directory: &Path, results: &Results) -> Result<()> {
-    write(directory, "dolt.svg", &[times(results)])
+pub fn draw_all(directory: &Path, rows: &Rows<Case>) -> Result<()> {
+    write(directory, "dolt.svg", &[times(rows)])
 }
 
-fn times(results: &Results) -> Chart {
+fn times(rows: &Rows<Case>) -> Chart {
     // Ways of one section stand beside each other.
-    let places = [0.0, 0.13, 0.26, 0.39, 0.52, 0.65];
-    let lines = WAYS.into_iter().zip(places).map(|((way, colour), place)| {
-        let rows = results.rows().iter().filter(|row| row.case.way == way);
-        let points = rows.filter_map(|row| point(row, place)).collect();
-        Line { title: way.name().to_owned(), colour, style: Style::Points, points }
+    let lines = WAYS.iter().enumerate().map(|(index, (way, colour))| {
+        let rows = rows.rows().iter().filter(|row| row.case.way == *way);
+        let points = rows.filter_map(|row| point(row, 0.13 * float_of(index))).collect();
+        Line { title: way.name().to_owned(), colour: *colour, style: Style::Points, points }
     });
     Chart {
         title: "Time of a replay: clone, clones, scan, point, fetch".to_owned(),
@@ -53,9 +49,9 @@ fn times(results: &Results) -> Chart {
     }
 }
 
-fn point(row: &Measured, beside: f64) -> Option<Point> {
+fn point(row: &Row, beside: f64) -> Option<Point> {
     let place = SECTIONS.iter().position(|section| *section == row.case.section)?;
-    let x = float(u64::try_from(place + 1).ok()?) + beside;
+    let x = float_of(place + 1) + beside;
     let label = row.case.layout.map_or_else(String::new, |layout| layout.name().to_owned());
     (0.0 < row.sample.seconds).then_some(Point { x, y: row.sample.seconds, label })
 }

@@ -3,20 +3,20 @@
 
 pub mod contents;
 mod tree;
-mod writer;
 
 use std::{collections::HashMap, fs, path::Path};
 
 use anyhow::{Context, Result, bail};
-use busload_chunks::{ChunkAddress, ChunkLocation, FileKind, write::manifest};
+use busload_chunks::{ChunkAddress, ChunkLocation, FileKind};
 
-use self::{
-    tree::{Chunk, Growth, Tree},
-    writer::Written,
+use self::tree::{Chunk, Growth, Tree};
+use crate::{
+    random::Random,
+    stats::{float, float_of},
+    table_files::{TableFile, Written, write, write_manifest},
 };
-use crate::{random::Random, stats::float};
 
-/// In which order a file holds its chunks.
+/// Order of the chunks in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
     /// As a push meets them: from the root down, level by level
@@ -25,7 +25,7 @@ pub enum Order {
     Random,
 }
 
-/// What a store is to hold.
+/// Design of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
     /// Pushes, so table files.
@@ -59,40 +59,19 @@ impl Default for Design {
     }
 }
 
-/// One chunk of the store.
+/// Chunk of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Which file, as a position.
     pub file: usize,
-    /// Where in it.
     pub location: ChunkLocation,
     /// Bytes of its contents.
     pub contents_bytes: usize,
 }
 
-/// A table file.
-#[derive(Clone, Debug)]
-pub struct TableFile {
-    /// The object's name within the store: the id, for archives with `.darc`.
-    pub name: String,
-    /// 32 characters.
-    pub id: String,
-    /// Classic or archive.
-    pub kind: FileKind,
-    /// Its size.
-    pub bytes: u64,
-    /// CRC-32C of all its bytes.
-    pub crc: u32,
-    /// Chunks of it.
-    pub chunk_count: u32,
-    /// Where its index begins.
-    pub index_from: u64,
-}
-
 /// A store on disk, and what everybody who measures knows of it.
 #[derive(Debug)]
 pub struct Store {
-    /// What the manifest names.
+    /// Address that the manifest names.
     pub root: ChunkAddress,
     /// The table files, in the order of the pushes.
     pub files: Vec<TableFile>,
@@ -104,11 +83,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Writes it.
-    ///
-    /// # Errors
-    ///
-    /// There is no room for it.
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -127,12 +101,13 @@ impl Store {
             if design.order == Order::Random {
                 random.shuffle(&mut chunks);
             }
-            let written = writer::write(directory, kind(design, push), &chunks)?;
+            let written = write(directory, kind(design, push), |push| {
+                chunks.iter().try_for_each(|chunk| push(&chunk.contents).map(drop))
+            })?;
             specs.push(written.spec);
             store.add(written, &chunks)?;
         }
-        let text = manifest(tree.root(), &specs);
-        fs::write(directory.join("manifest"), text).context("cannot write the manifest")?;
+        write_manifest(directory, tree.root(), &specs)?;
         (store.root, store.current) = (tree.root(), tree.current());
         store.leaves = tree.leaves().to_vec();
         Ok(store)
@@ -153,12 +128,12 @@ impl Store {
         Ok(())
     }
 
-    /// Where a chunk is.
+    /// Returns where a chunk is.
     pub fn find(&self, address: &ChunkAddress) -> Option<&Entry> {
         self.entries.get(address)
     }
 
-    /// All chunks, those of earlier versions included.
+    /// Counts all chunks, those of earlier versions included.
     pub fn count(&self) -> usize {
         self.entries.len()
     }
@@ -183,10 +158,9 @@ impl Store {
     /// Mean bytes of contents, and of the files by those of all contents: how well the store is
     /// compressed.
     pub fn means(&self) -> (f64, f64) {
-        let contents = self.contents_bytes();
-        let contents = float(u64::try_from(contents).expect("a size fits in 64 bits"));
-        let count = float(u64::try_from(self.count()).expect("a count fits in 64 bits"));
-        (contents / count.max(1.0), float(self.bytes()) / contents.max(1.0))
+        let contents = float_of(self.contents_bytes());
+        let count = float_of(self.count().max(1));
+        (contents / count, float(self.bytes()) / contents.max(1.0))
     }
 }
 
@@ -197,10 +171,7 @@ fn growth(design: &Design) -> Growth {
 
 /// Classic files are spread over the pushes.
 fn kind(design: &Design, push: usize) -> FileKind {
-    let until = |push: usize| {
-        let push = float(u64::try_from(push).expect("a count fits in 64 bits"));
-        (push * design.classic.clamp(0.0, 1.0) + 1e-9).floor()
-    };
+    let until = |push: usize| (float_of(push) * design.classic.clamp(0.0, 1.0) + 1e-9).floor();
     if until(push) < until(push + 1) { FileKind::Classic } else { FileKind::Archive }
 }
 

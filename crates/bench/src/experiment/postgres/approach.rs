@@ -9,24 +9,20 @@ use super::{ceiling, rows::Distribution, tasks::Operation};
 pub enum Approach {
     /// Statements with very many keys.
     Ceiling {
-        /// To Postgres.
         connections: usize,
     },
     /// A statement for each request.
     Plain {
-        /// To Postgres.
         connections: usize,
     },
     /// Batches of a fixed size, or of what came in a fixed time.
     Window {
-        /// With this many a batch leaves.
+        /// Keys with which a batch is sent.
         keys: usize,
     },
-    /// busload's library.
     Library,
-    /// The busload server.
     Resp {
-        /// From the load to busload.
+        /// Connections from the load to busload.
         connections: usize,
     },
     /// The busload server without Postgres.
@@ -65,6 +61,13 @@ impl Approach {
     }
 }
 
+impl Approach {
+    /// Whether every request is a statement of its own.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::Plain { .. })
+    }
+}
+
 impl FromStr for Approach {
     type Err = String;
 
@@ -88,12 +91,11 @@ impl FromStr for Approach {
     }
 }
 
-/// What `--case` names: one way, or all ways of a kind.
+/// Value of `--case`: one way, or all ways of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// This one.
     One(Approach),
-    /// All with this name before the number.
+    /// All ways with this name before the number.
     Kind(String),
 }
 
@@ -152,41 +154,25 @@ impl Section {
     }
 }
 
-/// How requests are paced.
+/// Pace of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// Every client asks again when it has its answer.
     Closed,
-    /// So many requests per second, whatever is unanswered.
+    /// Requests per second, whatever is still unanswered.
     Rate(u64),
 }
 
 /// One row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Which table.
     pub section: Section,
-    /// How requests are answered.
     pub approach: Approach,
     /// Readers or writers; in an open loop only what RESP connections are shared by.
     pub clients: usize,
-    /// How they ask.
     pub pace: Pace,
-    /// What they do.
     pub operation: Operation,
-    /// Which rows they ask for.
     pub keys: Distribution,
-}
-
-impl Case {
-    /// The name in messages.
-    pub fn name(&self) -> String {
-        let pace = match self.pace {
-            Pace::Closed => format!("{} clients", self.clients),
-            Pace::Rate(rate) => format!("{rate}/s"),
-        };
-        format!("{} {} {pace} {}", self.section.name(), self.approach.name(), self.keys.name())
-    }
 }
 
 #[cfg(test)]
@@ -222,15 +208,5 @@ mod tests {
                 && !one.names(Approach::Plain { connections: 8 })
         );
         assert!("magic".parse::<Choice>().is_err());
-    }
-
-    #[test]
-    fn titles_say_how_deep_pipelines_are() {
-        assert_eq!(
-            Approach::Resp { connections: 20 }.title(300),
-            "busload RESP, 20 x 15 pipelined"
-        );
-        assert_eq!(Approach::Resp { connections: 300 }.title(300), "busload RESP, 300 connections");
-        assert_eq!(Approach::Plain { connections: 1 }.title(1), "not batched, 1 connection");
     }
 }

@@ -25,55 +25,66 @@ const WINDOW_KEYS_MAX: usize = 10_000;
 /// The manual page below the flags.
 pub const HELP: &str = "\
 What is measured
-  Many clients (--readers) each ask for one row by key, wait for it, and ask for the next. The ways to answer them:
+  Many clients (--readers) each ask for one row by key, wait for it, and ask for the next. The
+  ways to answer them:
 
-  plain:N      not batched: each read is one execution of a prepared `SELECT payload .. WHERE pk = $1` on one of N
-               connections; a reader waits until one is free
-  window:K     the published design: a batch leaves with K keys or after 0.5 ms (--window-wait-us), whatever comes
-               first, on --window-connections connections; busload's library with another rule of departure
+  plain:N      not batched: each read is one execution of a prepared `SELECT payload .. WHERE pk =
+               $1` on one of N connections; a reader waits until one is free
+  window:K     the published design: a batch leaves with K keys or after 0.5 ms
+               (--window-wait-us), whatever comes first, on --window-connections connections;
+               busload's library with another dispatch policy
   in-process   busload's library and its own rule
-  resp:N       the busload server, over N connections that share the readers among them, pipelined if there are fewer
-               connections than readers
-  ceiling:N    statements with 1,024 keys, one after the other, on N connections: as fast as Postgres gets
-  memory       GET of a memory table of the same server on one connection: what RESP costs without Postgres
+  resp:N       the busload server, over N connections that share the readers among them, pipelined
+               if there are fewer connections than readers
+  ceiling:N    statements with 1,024 keys, one after the other, on N connections: as fast as
+               Postgres gets
+  memory       GET of a memory table of the same server on one connection: what RESP costs without
+               Postgres
 
 Sections
   readers, ceiling, windows   300 readers; measured together, in turns
-  low-load                    1 to 300 readers (--low-load): what a lone request pays. Plain: as many connections as
-                              readers, 20 at most; window: the one that was best at 300 readers
-  rate                        open loop (--rates): requests are due on a schedule, response times count from then
-  small-memory                the same table with --small-shared-buffers; own clusters only, which are restarted. The
-                              system's page cache still holds the table unless it is larger than memory
-  upserts                     as many writers as readers, each with one INSERT .. ON CONFLICT DO UPDATE under way
+  low-load                    1 to 300 readers (--low-load): what a lone request pays. Plain: as
+                              many connections as readers, 20 at most; window: the one that was
+                              best at 300 readers
+  rate                        open loop (--rates): requests are due on a schedule, response times
+                              count from then
+  small-memory                the same table with --small-shared-buffers; own clusters only, which
+                              are restarted. The system's page cache still holds the table unless
+                              it is larger than memory
+  upserts                     as many writers as readers, each with one INSERT .. ON CONFLICT DO
+                              UPDATE under way
 
 The table
-  `random_read_test(pk text COLLATE \"C\" PRIMARY KEY, payload text)`, as published, keys of 20 digits and payloads of 35
-  bytes that end with the key; every reply is checked by that. The collation is fixed, as the database's own may be
-  several times slower to compare. A new cluster has fsync on, checkpoints every 30 minutes or 8 GB, and otherwise what
-  Postgres comes with, but for --shared-buffers and --pg-setting.
-  With --url the table is made and loaded if it is not there, used if it is as it should be, and only replaced with
-  --reload. It stays. Passwords come from PGPASSWORD. Without TLS. Processor time of Postgres is known if it runs here.
+  `random_read_test(pk text COLLATE \"C\" PRIMARY KEY, payload text)`, as published, keys of 20
+  digits and payloads of 35 bytes that end with the key; every reply is checked by that. The
+  collation is fixed, as the database's own may be several times slower to compare. A new cluster
+  has fsync on, checkpoints every 30 minutes or 8 GB, and otherwise what Postgres comes with, but
+  for --shared-buffers and --pg-setting. With --url the table is made and loaded if it is not
+  there, used if it is as it should be, and only replaced with --reload. It stays. Passwords come
+  from PGPASSWORD. Without TLS. Processor time of Postgres is known if it runs here.
 
 Columns
-  Response times are in microseconds. `of ceiling` is beside ceiling:2, `x plain` beside the best plain:N of the section.
-  `batch` is requests per statement, `kstmt/s` thousands of statements per second, both counted by pg_stat_statements
-  (which costs Postgres about a microsecond per statement; without the extension transactions are counted).
-  The last columns are processors used by Postgres, by busload and by the load. In process, busload is part of the load
-  (`=`): the readers, the library and the driver are one process. Notes: `disturbed` (other programs, or the machine's
-  host, took more than a tenth of a processor), `asked-late` (open loop: 99th percentile of the delay in asking above
-  250 us), `overloaded`, `unanswered`, `REFUSED`, `WRONG`.
-  Nothing is bound to a processor: Postgres, busload and the load share them all, as on a machine of its own.
+  Response times are in microseconds. `of ceiling` is beside ceiling:2, `x plain` beside the best
+  plain:N of the section. `batch` is requests per statement, `kstmt/s` thousands of statements per
+  second, both counted by pg_stat_statements (which costs Postgres about a microsecond per
+  statement; without the extension transactions are counted). The last columns are processors used
+  by Postgres, by busload and by the load. In process, busload is part of the load (`=`): the
+  readers, the library and the driver are one process. Notes: `disturbed` (other programs, or the
+  machine's host, took more than a tenth of a processor), `asked-late` (open loop: 99th percentile
+  of the delay in asking above 250 us), `overloaded`, `unanswered`, `REFUSED`, `WRONG`. Nothing is
+  bound to a processor: Postgres, busload and the load share them all, as on a machine of its own.
 
 Files
-  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0); postgres-*.svg show them.
+  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0);
+  postgres-*.svg show them.
 
 Examples
-  busload-bench postgres                                              everything: half an hour and 10 GB of disk
-  busload-bench postgres --cluster /data/bench --rows 10M             the same, keeping the loaded table for the next time
+  busload-bench postgres  everything: half an hour and 10 GB of disk
+  busload-bench postgres --cluster /data/bench --rows 10M
+      the same, keeping the loaded table for the next time
   busload-bench postgres --rows 1M --section readers,ceiling --case plain:20,in-process,ceiling:2
   busload-bench postgres --url postgres://bench@db/bench --section low-load";
 
-/// Arguments of `postgres`.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Postgres {
@@ -157,7 +168,7 @@ pub struct Postgres {
     pub binary: Binary,
 }
 
-/// Which Postgres, and what is in it.
+/// Arguments about the Postgres server and its table.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Postgres")]
 pub struct Source {
@@ -191,10 +202,6 @@ pub struct Source {
 
 impl Postgres {
     /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    ///
-    /// A number out of bounds, or an empty list.
     pub fn check(&self) -> Result<()> {
         check_clients(self.readers)?;
         for readers in self.low_load.iter().chain(&self.resp_connections) {
@@ -219,11 +226,6 @@ impl Postgres {
         self.source.check()
     }
 
-    /// Warm-up and measurement.
-    ///
-    /// # Errors
-    ///
-    /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
         times(self.warm_up, self.seconds)
     }
@@ -263,7 +265,8 @@ fn check_url(url: &str) -> Result<()> {
     let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
     if user.contains(':') || rest.contains("password=") {
         bail_usage!(
-            "no password in --url, where it shows in lists of processes: PGPASSWORD=... busload-bench .."
+            "no password in --url, where it shows in lists of processes: \
+             PGPASSWORD=... busload-bench .."
         );
     }
     Ok(())
@@ -302,16 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn by_default_the_published_experiment_is_measured_whole() {
-        let postgres = parse(&[]).unwrap();
-        assert_eq!((postgres.source.rows, postgres.readers, postgres.rounds), (10_000_000, 300, 3));
-        assert_eq!(postgres.section.len(), 7);
-        assert!(
-            postgres.wants(Approach::Library) && postgres.wants(Approach::Plain { connections: 7 })
-        );
-    }
-
-    #[test]
     fn ways_can_be_chosen() {
         let postgres = parse(&["--case", "plain:20,in-process", "--section", "rate"]).unwrap();
         assert!(
@@ -345,11 +338,5 @@ mod tests {
             assert!(parse(&wrong).is_err(), "{wrong:?}");
         }
         assert!(parse(&["--url", "postgres://me@db:5433/x"]).is_ok());
-    }
-
-    #[test]
-    fn rows_have_suffixes() {
-        assert_eq!(parse_rows("350M"), Ok(350_000_000));
-        assert_eq!(parse_rows("5k"), Ok(5_000));
     }
 }

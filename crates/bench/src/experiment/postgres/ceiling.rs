@@ -9,22 +9,22 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, Config, Statement};
 
 use super::{
-    counters::Counters,
     plain::{check, connect, refused},
     rows::{Key, Sequence},
     tasks::{Plan, Tasks},
 };
-use crate::{clock::Window, clock::now_ns, failures::Failure, limits::SILENCE};
+use crate::{
+    clock::{Window, now_ns},
+    counters::Counters,
+    failures::Failure,
+    limits::SILENCE,
+};
 
 /// Keys of one statement.
 pub const KEYS: usize = 1_024;
 
 /// Repeats such statements on `connections` connections. A statement counts as the rows it gave;
 /// its time is that of the statement.
-///
-/// # Errors
-///
-/// Postgres cannot be reached, or a statement stays unanswered.
 pub fn run(
     tasks: &Tasks,
     config: &Config,

@@ -22,9 +22,8 @@ const COUNTER: &str = "pg_stat_statements";
 pub struct Database {
     /// The server and its database, without a password.
     pub url: String,
-    /// The same for the driver.
+    /// Address of the server for the driver.
     pub config: Config,
-    /// The table.
     pub relation: String,
     cluster: Option<Cluster>,
     is_kept: bool,
@@ -34,7 +33,7 @@ pub struct Database {
     counts: Counts,
 }
 
-/// What says how many statements there were.
+/// Source of the number of statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// The extension, exactly and at once.
@@ -60,10 +59,6 @@ impl Admin {
 
 impl Database {
     /// Connects to the given one, or makes a cluster or starts a kept one.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be reached or started.
     pub fn open(arguments: &Postgres) -> Result<Self> {
         let source = &arguments.source;
         let cluster = match &source.url {
@@ -115,7 +110,7 @@ impl Database {
         }
     }
 
-    /// Where a cluster of ours is kept, for people.
+    /// Describes the server's place for people.
     pub fn place(&self) -> String {
         match &self.cluster {
             Some(cluster) => format!("own cluster in {}", cluster.directory().display()),
@@ -140,7 +135,8 @@ impl Database {
 
     fn find_given_pid(&mut self) -> Result<Option<Pid>> {
         let asked = "SELECT pg_backend_pid(), \
-                     inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8' OR inet_server_addr() = '::1'";
+                     inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8' \
+                     OR inet_server_addr() = '::1'";
         let row = self.query_one(asked, &[])?;
         let is_local: bool = row.get(1);
         let session = Pid::from_raw(row.get::<_, i32>(0)).filter(|_| is_local);
@@ -148,28 +144,16 @@ impl Database {
     }
 
     /// Runs statements whose rows nobody needs.
-    ///
-    /// # Errors
-    ///
-    /// What the server says.
     pub fn execute(&mut self, sql: &str) -> Result<()> {
         self.with_admin(async |client| client.batch_execute(sql).await.map_err(said))
     }
 
     /// The rows of a statement.
-    ///
-    /// # Errors
-    ///
-    /// What the server says.
     pub fn query(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.with_admin(async |client| client.query(sql, parameters).await.map_err(said))
     }
 
     /// The only row of a statement.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::query`], or there are more rows, or none.
     pub fn query_one(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row> {
         let mut rows = self.query(sql, parameters)?;
         match (rows.pop(), rows.is_empty()) {
@@ -179,10 +163,6 @@ impl Database {
     }
 
     /// Runs something with the connection for what is not measured.
-    ///
-    /// # Errors
-    ///
-    /// What it fails with.
     pub fn with_admin<T>(
         &mut self,
         action: impl AsyncFnOnce(&mut Client) -> Result<T>,
@@ -191,16 +171,11 @@ impl Database {
         admin.runtime.block_on(action(&mut admin.client))
     }
 
-    /// What counts statements.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Waits until sessions that were closed have reported what they did.
-    ///
-    /// # Errors
-    ///
-    /// The server does not answer.
     pub fn wait_for_counters(&mut self) -> Result<()> {
         if self.counts == Counts::Statements {
             return Ok(());
@@ -215,16 +190,12 @@ impl Database {
     }
 
     /// Statements that name the table, since the server started to count.
-    ///
-    /// # Errors
-    ///
-    /// The server does not answer.
     pub fn statements(&mut self) -> Result<u64> {
         let sql = match self.counts {
             Counts::Statements => self.count_statements(),
             Counts::Transactions => {
-                "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
-                    .to_owned()
+                let from = "FROM pg_stat_database WHERE datname = current_database()";
+                format!("SELECT xact_commit + xact_rollback {from}")
             }
         };
         let count: i64 = self.query_one(&sql, &[])?.get(0);
@@ -241,19 +212,11 @@ impl Database {
     }
 
     /// A setting as the server shows it.
-    ///
-    /// # Errors
-    ///
-    /// The server does not answer or does not know it.
     pub fn setting(&mut self, name: &str) -> Result<String> {
         Ok(self.query_one("SELECT current_setting($1)", &[&name])?.get(0))
     }
 
     /// Restarts an own cluster with another `shared_buffers`, or with its usual one.
-    ///
-    /// # Errors
-    ///
-    /// It is not ours, or does not start.
     pub fn restart_with_buffers(&mut self, size: Option<&str>) -> Result<()> {
         match size {
             Some(size) => {
@@ -313,7 +276,7 @@ fn start_cluster(arguments: &Postgres) -> Result<Cluster> {
     }
 }
 
-/// What differs from a Postgres as it comes.
+/// Returns the settings that differ from a Postgres as it comes.
 fn settings(arguments: &Postgres) -> Vec<(&'static str, String)> {
     let most = arguments.connections.iter().chain(&arguments.upsert_connections);
     let most = most.chain([&arguments.window_connections]).chain(&arguments.busload_connections);

@@ -8,32 +8,31 @@ use super::{
     approach::{Approach, Case, Pace},
     arguments::Postgres,
     ceiling,
-    counters::Counters,
     database::{Counts, Database},
     library::{Library, Rule},
     plain::Plain,
     rows::{Key, Sequences, VERSIONS, version_of},
-    sample::{Cpu, Sample, Watch, Watched},
     server,
     tasks::{self, Operation, Requests, Tasks},
+    watch::Watch,
     wire::{self, Prefix},
 };
 use crate::{
     busload::{Server, Starter},
     cleanup::Cleanup,
     clock::{Window, duration_ns, now_ns},
+    counters::Counters,
     failures::Failure,
+    sample::{Answering, Cpu, Ends, Sample, Watched},
 };
 
 /// Versions of upserts are numbered from a multiple of this in every row, so that one can tell
 /// whose they are.
 const VERSIONS_OF_A_ROW: u64 = 1_000_000;
 
-/// Everything that rows share.
+/// Everything that the measurements of rows share.
 pub struct Harness<'a> {
-    /// What was asked for.
     pub arguments: &'a Postgres,
-    /// The Postgres.
     pub database: Database,
     cleanup: Cleanup,
     starter: Starter,
@@ -41,7 +40,7 @@ pub struct Harness<'a> {
     measured: u64,
 }
 
-/// What a load gave, before Postgres is asked how many statements it took.
+/// Result of a load, before Postgres is asked how many statements it took.
 struct Outcome {
     counters: Counters,
     window: Window,
@@ -60,10 +59,6 @@ impl<'a> Harness<'a> {
     }
 
     /// Measures a row once.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be reached, or stops answering.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         self.measured += 1;
         let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
@@ -82,14 +77,12 @@ impl<'a> Harness<'a> {
         if case.operation == Operation::Upsert {
             self.verify(&mut outcome.counters)?;
         }
-        Ok(Sample::new(&outcome.counters, outcome.window, outcome.cpu, statements))
+        let Outcome { counters, window, cpu } = &outcome;
+        let sample = Sample::new(counters, *window, Ends::WithWindow).with_program(*cpu);
+        Ok(sample.with_statements(counters, statements))
     }
 
     /// Ends the busload server, as before a restart of Postgres.
-    ///
-    /// # Errors
-    ///
-    /// It does not end in order.
     pub fn stop_server(&mut self) -> Result<()> {
         self.server.take().map_or(Ok(()), |server| server.stop().map(drop))
     }
@@ -171,7 +164,7 @@ impl<'a> Harness<'a> {
         Ok((outcome, self.statements_since(before)?))
     }
 
-    /// One key is enough: a memory table does not care which one it is.
+    /// Measures a memory table with one key: it does not care which one that is.
     fn memory(&mut self, seed: u64) -> Result<(Outcome, Option<u64>)> {
         let server = self.running_server()?;
         let (address, pid) = (server.resp(), server.pid());
@@ -232,7 +225,8 @@ impl<'a> Harness<'a> {
         let (warm_up, seconds) = self.arguments.times()?;
         let from_ns = now_ns() + duration_ns(warm_up);
         let window = Window { from_ns, until_ns: from_ns + duration_ns(seconds) };
-        let watched = Watched { postgres: self.database.pid(), busload };
+        let answering = busload.map_or(Answering::Nobody, Answering::Process);
+        let watched = Watched { answering, postgres: self.database.pid() };
         let watch = Watch::start(watched, window)?;
         let counters = load(window)?;
         Ok(Outcome { counters, window, cpu: watch.finish()? })

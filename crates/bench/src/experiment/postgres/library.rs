@@ -1,4 +1,4 @@
-//! busload's library in this process: its own rule of dispatch, or the fixed windows of the
+//! busload's library in this process: its own dispatch policy, or the fixed windows of the
 //! published design.
 
 use std::time::Duration;
@@ -17,18 +17,13 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// When a batch leaves.
+/// Dispatch policy of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// As busload does it.
+    /// The policy of busload itself.
     Own,
-    /// With so many keys, or after so long.
-    Window {
-        /// Keys.
-        keys: usize,
-        /// Longest wait.
-        wait: Duration,
-    },
+    /// Dispatches with so many keys, or after so long.
+    Window { keys: usize, wait: Duration },
 }
 
 /// The table as a URL, for the library and for the server's flag.
@@ -56,10 +51,6 @@ pub struct Library {
 
 impl Library {
     /// Connects. Must be called on the runtime of the load.
-    ///
-    /// # Errors
-    ///
-    /// Postgres cannot be reached, or its table is not as it should be.
     pub async fn open(arguments: &Postgres, database: &Database, rule: Rule) -> Result<Self> {
         let url = Some(table_url(arguments, database, rule));
         let options = Options { url, ..Options::default() };
@@ -74,7 +65,6 @@ impl Library {
         Ok(Self { table })
     }
 
-    /// Ends its connections.
     pub async fn close(&self) {
         self.table.close().await;
     }

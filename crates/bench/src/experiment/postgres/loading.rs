@@ -30,21 +30,17 @@ const PROGRESS_LOG: Duration = Duration::from_secs(5);
 
 /// Sees to it that the table has exactly these rows, and that they are in memory as far as there is
 /// room.
-///
-/// # Errors
-///
-/// The table is another one and `reload` was not asked for, or the server refuses.
 pub fn prepare(database: &mut Database, rows: u64, reload: bool) -> Result<()> {
-    match state(database, rows)? {
+    match find(database, rows)? {
         _ if reload => load(database, rows)?,
-        State::Missing => load(database, rows)?,
-        State::Right => eprintln!("{}: {rows} rows are there", database.relation),
+        Found::Missing => load(database, rows)?,
+        Found::Right => eprintln!("{}: {rows} rows are there", database.relation),
         // A cluster of ours holds nothing but what we put there.
-        State::Other(why) if database.is_own() => {
+        Found::Other(why) if database.is_own() => {
             eprintln!("{}: {why}; it is loaded anew", database.relation);
             load(database, rows)?;
         }
-        State::Other(why) => {
+        Found::Other(why) => {
             let hint = "--reload replaces it, --relation names another";
             return Err(UsageError(format!("{}: {why}; {hint}", database.relation)).into());
         }
@@ -52,8 +48,7 @@ pub fn prepare(database: &mut Database, rows: u64, reload: bool) -> Result<()> {
     settle(database)
 }
 
-/// What is there.
-enum State {
+enum Found {
     Missing,
     Right,
     Other(String),
@@ -61,36 +56,38 @@ enum State {
 
 /// Counting hundreds of millions of rows takes minutes; so a table we loaded says in its comment
 /// how many it has, and the first and the last are looked at.
-fn state(database: &mut Database, rows: u64) -> Result<State> {
+fn find(database: &mut Database, rows: u64) -> Result<Found> {
     let relation = database.relation.clone();
     let sql = "SELECT obj_description(c.oid, 'pg_class'), \
-         (SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum) \
+         (SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' \
+          ORDER BY a.attnum) \
           FROM pg_attribute a WHERE a.attrelid = c.oid AND 0 < a.attnum AND NOT a.attisdropped), \
-         EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid \
-          AND i.indnkeyatts = 1 AND pg_get_indexdef(i.indexrelid, 1, true) = 'pk') \
+         EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique \
+          AND i.indisvalid AND i.indnkeyatts = 1 \
+          AND pg_get_indexdef(i.indexrelid, 1, true) = 'pk') \
          FROM pg_class c WHERE c.oid = to_regclass($1)";
     let found = database.query(sql, &[&relation])?;
-    let Some(found) = found.first() else { return Ok(State::Missing) };
+    let Some(found) = found.first() else { return Ok(Found::Missing) };
     let (said, columns, is_indexed): (Option<String>, Option<String>, bool) =
         (found.get(0), found.get(1), found.get(2));
     let columns = columns.unwrap_or_default();
     if columns != "pk text, payload text" || !is_indexed {
-        return Ok(State::Other(format!("has the columns `{columns}`, or no unique index on pk")));
+        return Ok(Found::Other(format!("has the columns `{columns}`, or no unique index on pk")));
     }
     let row = database.query_one(&format!("SELECT min(pk), max(pk) FROM {relation}"), &[])?;
     let (first, last): (Option<String>, Option<String>) = (row.get(0), row.get(1));
     let wanted = (Key::of(0), Key::of(rows - 1));
     if first.as_deref() != Some(wanted.0.text()) || last.as_deref() != Some(wanted.1.text()) {
-        return Ok(State::Other("does not hold the rows asked for".to_owned()));
+        return Ok(Found::Other("does not hold the rows asked for".to_owned()));
     }
     if said.as_deref() == Some(comment(rows).as_str()) {
-        return Ok(State::Right);
+        return Ok(Found::Right);
     }
     eprintln!("{relation}: counting the rows");
     let count: i64 = database.query_one(&format!("SELECT count(*) FROM {relation}"), &[])?.get(0);
     match u64::try_from(count) == Ok(rows) {
-        true => Ok(State::Right),
-        false => Ok(State::Other(format!("has {count} rows"))),
+        true => Ok(Found::Right),
+        false => Ok(Found::Other(format!("has {count} rows"))),
     }
 }
 
@@ -152,13 +149,10 @@ async fn send_rows(sink: CopyInSink<Bytes>, rows: u64) -> Result<u64> {
 }
 
 /// Brings table and index into memory as far as there is room, so that no row measures warming.
-///
-/// # Errors
-///
-/// The server refuses.
 pub fn settle(database: &mut Database) -> Result<()> {
     let relation = database.relation.clone();
-    let prewarm = "CREATE EXTENSION IF NOT EXISTS pg_prewarm; SELECT pg_prewarm(c.oid) FROM pg_class c \
+    let prewarm = "CREATE EXTENSION IF NOT EXISTS pg_prewarm; \
+                   SELECT pg_prewarm(c.oid) FROM pg_class c \
                    LEFT JOIN pg_index i ON i.indexrelid = c.oid";
     let prewarm = format!(
         "{prewarm} WHERE c.oid = '{relation}'::regclass OR i.indrelid = '{relation}'::regclass"
@@ -174,20 +168,12 @@ pub fn settle(database: &mut Database) -> Result<()> {
 }
 
 /// After upserts: the next run finds the table as small and as visible as it can be.
-///
-/// # Errors
-///
-/// The server refuses.
 pub fn tidy(database: &mut Database) -> Result<()> {
     let relation = database.relation.clone();
     database.execute(&format!("VACUUM (ANALYZE) {relation}"))
 }
 
 /// Bytes of the table and of its indexes.
-///
-/// # Errors
-///
-/// The server does not answer.
 pub fn table_bytes(database: &mut Database) -> Result<u64> {
     let relation = database.relation.clone();
     let bytes: i64 =

@@ -1,5 +1,5 @@
-//! What a service does without batching: one prepared statement for one key, on one of a few
-//! connections.
+//! Reads and writes of a service without batching: one prepared statement for one key, on one of a
+//! few connections.
 //!
 //! Clients that find no connection free wait for one, in order of arrival: their waiting is part of
 //! the response time.
@@ -16,15 +16,11 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// What every session of the bench sets, as busload does: no statement is planned anew, none is
-/// compiled.
+/// Settings of every session of the bench, as busload has them: no statement is planned anew, none
+/// is compiled.
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off";
 
 /// Opens one connection. Its task ends when the client is dropped.
-///
-/// # Errors
-///
-/// Nobody listens, or the server refuses.
 pub async fn connect(config: &Config) -> Result<Client> {
     let (client, connection) = config.connect(NoTls).await.context("cannot connect to Postgres")?;
     tokio::spawn(async move {
@@ -68,11 +64,6 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Opens `connections` connections.
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`], or the table is not there.
     pub async fn open(config: &Config, relation: &str, connections: usize) -> Result<Self> {
         let mut sessions = Vec::with_capacity(connections);
         for _ in 0..connections {
@@ -140,10 +131,6 @@ impl Drop for Lease<'_> {
 }
 
 /// Whether this is what row `row` may hold.
-///
-/// # Errors
-///
-/// It is not; a wrong answer, not a refusal.
 pub fn check(row: u64, payload: Option<&[u8]>) -> Result<(), Failure> {
     match payload {
         Some(payload) if belongs_to(payload, row) => Ok(()),

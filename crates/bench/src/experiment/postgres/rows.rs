@@ -17,10 +17,10 @@ pub const KEY_BYTES: usize = 20;
 /// Bytes of a payload.
 pub const PAYLOAD_BYTES: usize = 35;
 
-/// What comes before the key in the payload of a loaded row.
+/// Text before the key in the payload of a loaded row.
 const LOADED: &[u8; PAYLOAD_BYTES - KEY_BYTES] = b"payload of row ";
 
-/// What comes before the version in the payload of an upserted row.
+/// Text before the version in the payload of an upserted row.
 const UPSERTED: &[u8; 7] = b"upsert ";
 
 /// Digits of a version.
@@ -44,12 +44,10 @@ impl Key {
         Self(digits)
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 
-    /// As text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.0).expect("digits are ASCII")
     }
@@ -60,12 +58,12 @@ impl Key {
 pub struct Payload([u8; PAYLOAD_BYTES]);
 
 impl Payload {
-    /// What row `number` is loaded with.
+    /// Returns the payload with which row `number` is loaded.
     pub fn loaded(number: u64) -> Self {
         Self::new(LOADED, number)
     }
 
-    /// What version `version` of row `number` holds.
+    /// Returns the payload of version `version` of row `number`.
     pub fn upserted(number: u64, version: u64) -> Self {
         let mut prefix = [b' '; LOADED.len()];
         prefix[..UPSERTED.len()].copy_from_slice(UPSERTED);
@@ -76,12 +74,10 @@ impl Payload {
         Self::new(&prefix, number)
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8; PAYLOAD_BYTES] {
         &self.0
     }
 
-    /// As text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.0).expect("letters and digits are ASCII")
     }
@@ -114,7 +110,7 @@ fn write_digits(digits: &mut [u8], mut number: u64) {
     }
 }
 
-/// Which rows a load asks for.
+/// Distributions of the rows that a load asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Distribution {
     /// Each key drawn by itself, uniformly from the table
@@ -170,7 +166,6 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The next row.
     #[inline]
     pub fn next(&mut self) -> u64 {
         match &self.shared {

@@ -20,9 +20,7 @@ const RESP_CONNECTIONS: usize = 20;
 /// Rows that are measured in turns and shown in one table.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What stands above the table.
     pub title: String,
-    /// Its rows.
     pub cases: Vec<Case>,
 }
 
@@ -52,7 +50,7 @@ impl Maker<'_> {
         })
     }
 
-    /// As many connections as there are clients to use them; what the row is called by in `--case`.
+    /// Makes a case of as many connections as there are clients to use them.
     fn plain(&self, connections: usize, clients: usize) -> Option<Case> {
         self.closed(Approach::Plain { connections }, clients)
     }
@@ -94,7 +92,7 @@ pub fn many_readers(arguments: &Postgres, keys: Distribution) -> Group {
     Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
-/// From one reader to many, beside the window that was best for many.
+/// Compares one reader up to many with the window that was best for many.
 pub fn low_load(arguments: &Postgres, keys: Distribution, best_window: Option<usize>) -> Group {
     let maker = Maker { arguments, section: Section::LowLoad, keys, operation: Operation::Read };
     let mut cases = vec![maker.closed(Approach::Memory, 1)];
@@ -110,7 +108,6 @@ pub fn low_load(arguments: &Postgres, keys: Distribution, best_window: Option<us
     Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
-/// Open loop.
 pub fn rate(arguments: &Postgres, keys: Distribution, best_window: Option<usize>) -> Group {
     let maker = Maker { arguments, section: Section::Rate, keys, operation: Operation::Read };
     let mut cases = Vec::new();
@@ -146,7 +143,6 @@ pub fn small_memory(arguments: &Postgres, keys: Distribution, about_sizes: &str)
     Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
-/// Many writers.
 pub fn upserts(arguments: &Postgres, keys: Distribution) -> Group {
     let maker = Maker { arguments, section: Section::Upserts, keys, operation: Operation::Upsert };
     let writers = arguments.readers;
@@ -208,8 +204,8 @@ mod tests {
     fn many_readers_are_served_in_every_way() {
         assert_eq!(
             names(&many_readers(&arguments(&[]), KEYS)),
-            "ceiling:1 ceiling:2 plain:10 plain:20 plain:50 plain:300 window:1 window:2 window:4 window:8 \
-             window:16 window:24 window:32 window:64 in-process resp:20 resp:300"
+            "ceiling:1 ceiling:2 plain:10 plain:20 plain:50 plain:300 window:1 window:2 \
+             window:4 window:8 window:16 window:24 window:32 window:64 in-process resp:20 resp:300"
         );
         let some =
             arguments(&["--section", "readers", "--case", "plain:20,resp:300", "--readers", "7"]);
@@ -233,13 +229,6 @@ mod tests {
         assert_eq!(group.cases.len(), 8);
         assert_eq!(group.cases[5].pace, Pace::Rate(2_000));
         assert_eq!(group.cases[5].approach, Approach::Window { keys: WINDOW_KEYS });
-    }
-
-    #[test]
-    fn upserts_write() {
-        let group = upserts(&arguments(&[]), KEYS);
-        assert_eq!(names(&group), "plain:10 plain:20 plain:50 in-process resp:20 resp:300");
-        assert!(group.cases.iter().all(|case| case.operation == Operation::Upsert));
     }
 
     #[test]

@@ -17,10 +17,6 @@ use crate::{
 pub const TABLE: &str = "bench";
 
 /// Starts it and waits until it answers from Postgres.
-///
-/// # Errors
-///
-/// It cannot be started, or cannot reach Postgres.
 pub fn start(
     starter: &Starter,
     cleanup: &Cleanup,

@@ -1,96 +1,182 @@
-//! The tables on stdout and the records of statistics.csv.
+//! The rows of the tables: what they show, and what they are compared with.
 
 use super::{
-    approach::{Approach, Case, Pace},
-    results::{Measured, Ratios, Results},
-    sample::Sample,
+    approach::{Approach, Case, Pace, Section},
+    rows::Distribution,
     tasks::Operation,
 };
-use crate::report::{self, Column, exact_or_empty, measurement, measurement_or_dash, number, text};
+use crate::{
+    report::{
+        Column, Field, exact_or_empty, field, measurement, measurement_or_dash, number,
+        percent_or_dash, text,
+    },
+    sample::Sample,
+    stats::ratio,
+    tables::{self, Rows},
+};
 
-const COLUMNS: &[Column] = &[
-    text("way", 34),
-    number("load", 7),
-    number("s", 4),
-    number("k/s", 6),
-    number("of ceiling", 10),
-    number("x plain", 7),
-    number("mean us", 7),
-    number("p50 us", 7),
-    number("p99 us", 7),
-    number("worst us", 8),
-    number("batch", 6),
-    number("kstmt/s", 7),
-    number("cpu: pg", 7),
-    number("busload", 7),
-    number("load", 5),
-    text("notes", 5),
-];
+pub type Row = tables::Row<Case>;
 
-/// The fields of statistics.csv.
-pub const CSV_HEADER: &[&str] = &[
-    "section",
-    "way",
-    "operation",
-    "keys",
-    "clients",
-    "rate",
-    "rows",
-    "shared_buffers",
-    "round",
-    "seconds",
-    "per_s",
-    "of_ceiling",
-    "x_plain",
-    "mean_us",
-    "p50_us",
-    "p99_us",
-    "worst_us",
-    "batch",
-    "statements_per_s",
-    "cpu_postgres",
-    "cpu_busload",
-    "cpu_load",
-    "cpu_others",
-    "late_p99_us",
-    "unanswered",
-    "refused",
-    "wrong",
-    "notes",
-];
-
-/// Prints the rows of one table.
-pub fn print(title: &str, rows: &[&Measured], results: &Results) {
-    report::print(title, COLUMNS, rows.iter().map(|row| cases(row, results.ratios(row))));
+/// Facts that all records of a file have in common at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// Rows of the table in Postgres.
+    pub rows: u64,
+    /// The setting as the server shows it.
+    pub shared_buffers: String,
 }
 
-fn cases(row: &Measured, ratios: Ratios) -> Vec<String> {
-    let sample = &row.sample;
-    vec![
-        row.case.approach.title(row.case.clients),
-        load(&row.case),
-        measurement(sample.seconds),
-        measurement(sample.per_s / 1_000.0),
-        report::percent_or_dash(ratios.of_ceiling),
-        measurement_or_dash(ratios.of_plain),
-        measurement(sample.mean_us),
-        measurement(sample.p50_us),
-        measurement(sample.p99_us),
-        measurement(sample.max_us),
-        measurement_or_dash(sample.batch),
-        measurement_or_dash(sample.statements_per_s.map(|per_s| per_s / 1_000.0)),
-        measurement_or_dash(sample.cpu.postgres),
-        busload_cpu(row.case.approach, sample),
-        measurement(sample.cpu.load),
-        sample.notes(),
-    ]
+/// Comparisons of a row with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ratios {
+    /// Throughput beside 1,024 keys a statement on two connections.
+    pub of_ceiling: Option<f64>,
+    /// Throughput beside the best row that is not batched.
+    pub of_plain: Option<f64>,
 }
 
-/// In process, busload is part of the load.
-fn busload_cpu(approach: Approach, sample: &Sample) -> String {
-    match approach {
-        Approach::Window { .. } | Approach::Library => "=".to_owned(),
-        _ => measurement_or_dash(sample.cpu.busload),
+impl tables::Case for Case {
+    type Sample = Sample;
+    type Ratios = Ratios;
+    type Setting = Setting;
+
+    const COLUMNS: &'static [Column<Row>] = &[
+        text("way", 34, |row| row.case.approach.title(row.case.clients)),
+        number("load", 7, |row| load(&row.case)),
+        number("s", 4, |row| measurement(row.sample.seconds)),
+        number("k/s", 6, |row| measurement(row.sample.per_s / 1_000.0)),
+        number("of ceiling", 10, |row| percent_or_dash(row.ratios.of_ceiling)),
+        number("x plain", 7, |row| measurement_or_dash(row.ratios.of_plain)),
+        number("mean us", 7, |row| measurement(row.sample.mean_us)),
+        number("p50 us", 7, |row| measurement(row.sample.p50_us)),
+        number("p99 us", 7, |row| measurement(row.sample.p99_us)),
+        number("worst us", 8, |row| measurement(row.sample.max_us)),
+        number("batch", 6, |row| measurement_or_dash(row.sample.batch)),
+        number("kstmt/s", 7, |row| {
+            measurement_or_dash(row.sample.statements_per_s.map(|per_s| per_s / 1_000.0))
+        }),
+        number("cpu: pg", 7, |row| measurement_or_dash(row.sample.cpu_postgres)),
+        // In process, busload is part of the load.
+        number("busload", 7, |row| match row.case.approach {
+            Approach::Window { .. } | Approach::Library => "=".to_owned(),
+            _ => measurement_or_dash(row.sample.cpu_server),
+        }),
+        number("load", 5, |row| measurement(row.sample.cpu_load)),
+        text("notes", 5, |row| tables::Measured::notes(&row.sample)),
+    ];
+
+    const FIELDS: &'static [Field<Row>] = &[
+        field("section", |row| row.case.section.name().to_owned()),
+        field("way", |row| row.case.approach.name()),
+        field("operation", |row| match row.case.operation {
+            Operation::Read => "read".to_owned(),
+            Operation::Upsert => "upsert".to_owned(),
+        }),
+        field("keys", |row| row.case.keys.name().to_owned()),
+        field("clients", |row| row.case.clients.to_string()),
+        field("rate", |row| match row.case.pace {
+            Pace::Closed => String::new(),
+            Pace::Rate(rate) => rate.to_string(),
+        }),
+        field("rows", |row| row.setting.rows.to_string()),
+        field("shared_buffers", |row| row.setting.shared_buffers.clone()),
+        field("round", |row| row.round.to_string()),
+        field("seconds", |row| format!("{:.3}", row.sample.seconds)),
+        field("per_s", |row| format!("{:.1}", row.sample.per_s)),
+        field("of_ceiling", |row| exact_or_empty(row.ratios.of_ceiling)),
+        field("x_plain", |row| exact_or_empty(row.ratios.of_plain)),
+        field("mean_us", |row| format!("{:.1}", row.sample.mean_us)),
+        field("p50_us", |row| format!("{:.1}", row.sample.p50_us)),
+        field("p99_us", |row| format!("{:.1}", row.sample.p99_us)),
+        field("worst_us", |row| format!("{:.1}", row.sample.max_us)),
+        field("batch", |row| exact_or_empty(row.sample.batch)),
+        field("statements_per_s", |row| exact_or_empty(row.sample.statements_per_s)),
+        field("cpu_postgres", |row| exact_or_empty(row.sample.cpu_postgres)),
+        field("cpu_busload", |row| exact_or_empty(row.sample.cpu_server)),
+        field("cpu_load", |row| format!("{:.4}", row.sample.cpu_load)),
+        field("cpu_others", |row| format!("{:.4}", row.sample.cpu_others)),
+        field("late_p99_us", |row| exact_or_empty(row.sample.late_p99_us)),
+        field("unanswered", |row| row.sample.unanswered.to_string()),
+        field("refused", |row| row.sample.failed.refused.count.to_string()),
+        field("wrong", |row| row.sample.failed.wrong.count.to_string()),
+        field("notes", |row| tables::Measured::notes(&row.sample)),
+    ];
+
+    fn name(&self) -> String {
+        let pace = match self.pace {
+            Pace::Closed => format!("{} clients", self.clients),
+            Pace::Rate(rate) => format!("{rate}/s"),
+        };
+        format!("{} {} {pace} {}", self.section.name(), self.approach.name(), self.keys.name())
+    }
+
+    /// Response times of an open loop are not compared by throughput.
+    fn ratios(row: &Row, rows: &Rows<Self>) -> Ratios {
+        let case = row.case;
+        if case.pace != Pace::Closed || case.approach == Approach::Memory {
+            return Ratios::default();
+        }
+        let alike = |other: &Case| other.keys == case.keys && other.operation == case.operation;
+        let ceiling = match case.operation {
+            Operation::Read => rows.ceiling(case.section, alike),
+            Operation::Upsert => None,
+        };
+        let plain = rows.fastest(case.section, |other| {
+            other.approach.is_plain() && alike(other) && other.clients == case.clients
+        });
+        let beside = |base: Option<&Row>| ratio(row.sample.per_s, base?.sample.per_s);
+        let is_ceiling = matches!(case.approach, Approach::Ceiling { .. });
+        let of_plain = if is_ceiling { None } else { beside(plain) };
+        Ratios { of_ceiling: beside(ceiling), of_plain }
+    }
+}
+
+impl Rows<Case> {
+    /// Returns the rows of the sections that are compared with this one.
+    pub fn of_group(&self, section: Section) -> impl Iterator<Item = &Row> {
+        self.rows().iter().filter(move |row| group(row.case.section) == group(section))
+    }
+
+    /// Returns the fastest of the rows that `chosen` picks.
+    pub fn fastest(&self, section: Section, chosen: impl Fn(&Case) -> bool) -> Option<&Row> {
+        let rows = self.of_group(section).filter(|row| chosen(&row.case));
+        rows.max_by(|first, second| first.sample.per_s.total_cmp(&second.sample.per_s))
+    }
+
+    /// Returns the first of the rows that `chosen` picks.
+    pub fn first(&self, section: Section, chosen: impl Fn(&Case) -> bool) -> Option<&Row> {
+        self.of_group(section).find(|row| chosen(&row.case))
+    }
+
+    /// Returns the ceiling beside which a section stands: its own, or else that of the many
+    /// readers.
+    fn ceiling(&self, section: Section, alike: impl Fn(&Case) -> bool) -> Option<&Row> {
+        let is_ceiling =
+            |case: &Case| case.approach == Approach::Ceiling { connections: 2 } && alike(case);
+        self.first(section, is_ceiling).or_else(|| {
+            self.first(Section::Ceiling, is_ceiling).filter(|_| section != Section::SmallMemory)
+        })
+    }
+
+    /// Returns the window that many readers get the most from, in keys.
+    pub fn best_window(&self, keys: Distribution) -> Option<usize> {
+        let is_window =
+            |case: &Case| matches!(case.approach, Approach::Window { .. }) && case.keys == keys;
+        match self.fastest(Section::Windows, is_window)?.case.approach {
+            Approach::Window { keys } => Some(keys),
+            _ => None,
+        }
+    }
+}
+
+/// Sections with one number are measured in turns and shown in one table.
+fn group(section: Section) -> u8 {
+    match section {
+        Section::Readers | Section::Ceiling | Section::Windows => 0,
+        Section::LowLoad => 1,
+        Section::Rate => 2,
+        Section::SmallMemory => 3,
+        Section::Upserts => 4,
     }
 }
 
@@ -102,114 +188,89 @@ fn load(case: &Case) -> String {
     }
 }
 
-/// What all records of a file have in common at one time.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// Rows of the table.
-    pub rows: u64,
-    /// As the server shows it.
-    pub shared_buffers: String,
-}
-
-impl Setting {
-    /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(
-        &self,
-        case: &Case,
-        sample: &Sample,
-        round: usize,
-        ratios: Ratios,
-    ) -> Vec<String> {
-        let operation = match case.operation {
-            Operation::Read => "read",
-            Operation::Upsert => "upsert",
-        };
-        let rate = match case.pace {
-            Pace::Closed => String::new(),
-            Pace::Rate(rate) => rate.to_string(),
-        };
-        vec![
-            case.section.name().to_owned(),
-            case.approach.name(),
-            operation.to_owned(),
-            case.keys.name().to_owned(),
-            case.clients.to_string(),
-            rate,
-            self.rows.to_string(),
-            self.shared_buffers.clone(),
-            round.to_string(),
-            format!("{:.3}", sample.seconds),
-            format!("{:.1}", sample.per_s),
-            exact_or_empty(ratios.of_ceiling),
-            exact_or_empty(ratios.of_plain),
-            format!("{:.1}", sample.mean_us),
-            format!("{:.1}", sample.p50_us),
-            format!("{:.1}", sample.p99_us),
-            format!("{:.1}", sample.max_us),
-            exact_or_empty(sample.batch),
-            exact_or_empty(sample.statements_per_s),
-            exact_or_empty(sample.cpu.postgres),
-            exact_or_empty(sample.cpu.busload),
-            format!("{:.4}", sample.cpu.load),
-            format!("{:.4}", sample.cpu.others),
-            exact_or_empty(sample.late_p99_us),
-            sample.unanswered.to_string(),
-            sample.failed.refused.count.to_string(),
-            sample.failed.wrong.count.to_string(),
-            sample.notes(),
-        ]
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
-    use crate::experiment::postgres::{approach::Section, results::tests::add, sample::Cpu};
+    use crate::{report, tables::Case as _};
+
+    /// Adds a row with the given throughput and response time.
+    pub fn add(
+        rows: &mut Rows<Case>,
+        section: Section,
+        approach: Approach,
+        clients: usize,
+        measurements: (f64, f64),
+    ) {
+        let is_upsert = section == Section::Upserts;
+        let operation = if is_upsert { Operation::Upsert } else { Operation::Read };
+        let (pace, keys) = (Pace::Closed, Distribution::Uniform);
+        let case = Case { section, approach, clients, pace, operation, keys };
+        let (per_s, us) = measurements;
+        rows.add(case, Sample { per_s, mean_us: us, p50_us: us, ..Sample::default() });
+    }
+
+    fn rows() -> Rows<Case> {
+        let mut rows = Rows::new(Setting::default());
+        let plain = |connections| Approach::Plain { connections };
+        add(&mut rows, Section::Ceiling, Approach::Ceiling { connections: 1 }, 1, (100.0, 1.0));
+        add(&mut rows, Section::Ceiling, Approach::Ceiling { connections: 2 }, 2, (200.0, 1.0));
+        add(&mut rows, Section::Readers, plain(20), 300, (10.0, 1.0));
+        add(&mut rows, Section::Readers, plain(50), 300, (20.0, 1.0));
+        add(&mut rows, Section::Readers, Approach::Library, 300, (150.0, 1.0));
+        add(&mut rows, Section::Windows, Approach::Window { keys: 8 }, 300, (90.0, 1.0));
+        add(&mut rows, Section::Windows, Approach::Window { keys: 16 }, 300, (120.0, 1.0));
+        add(&mut rows, Section::LowLoad, plain(1), 1, (5.0, 1.0));
+        add(&mut rows, Section::LowLoad, Approach::Library, 1, (4.0, 1.0));
+        add(&mut rows, Section::LowLoad, Approach::Library, 2, (8.0, 1.0));
+        rows
+    }
+
+    fn ratios(section: Section, approach: Approach, clients: usize) -> (Option<f64>, Option<f64>) {
+        let rows = rows();
+        let is_it = |case: &Case| case.approach == approach && case.clients == clients;
+        let ratios = Case::ratios(rows.first(section, is_it).unwrap(), &rows);
+        (ratios.of_ceiling, ratios.of_plain)
+    }
+
+    #[test]
+    fn many_readers_are_compared_with_two_connections_and_the_best_plain_row() {
+        let library = ratios(Section::Readers, Approach::Library, 300);
+        assert_eq!(library, (Some(0.75), Some(7.5)));
+        let ceiling = Approach::Ceiling { connections: 1 };
+        assert_eq!(ratios(Section::Ceiling, ceiling, 1), (Some(0.5), None));
+    }
+
+    #[test]
+    fn at_low_load_plain_is_that_with_as_many_readers() {
+        assert_eq!(ratios(Section::LowLoad, Approach::Library, 1).1, Some(0.8));
+        assert_eq!(ratios(Section::LowLoad, Approach::Library, 2).1, None);
+    }
+
+    #[test]
+    fn the_best_window_is_the_one_with_the_most_reads() {
+        assert_eq!(rows().best_window(Distribution::Uniform), Some(16));
+        assert_eq!(rows().best_window(Distribution::Runs), None);
+    }
 
     #[test]
     fn a_row_shows_throughput_ratios_and_times() {
-        let mut results = Results::default();
-        add(
-            &mut results,
-            Section::Ceiling,
-            Approach::Ceiling { connections: 2 },
-            2,
-            (340_000.0, 6_000.0),
-        );
-        add(
-            &mut results,
-            Section::Readers,
-            Approach::Plain { connections: 20 },
-            300,
-            (40_000.0, 7_500.0),
-        );
-        let mut row = results.rows()[1].clone();
-        row.sample.seconds = 5.0;
-        row.sample.batch = Some(1.0);
+        let mut row = rows().rows()[2].clone();
+        (row.ratios.of_ceiling, row.ratios.of_plain) = (Some(0.117), Some(1.0));
+        (row.sample.seconds, row.sample.per_s, row.sample.batch) = (5.0, 40_000.0, Some(1.0));
         row.sample.statements_per_s = Some(40_000.0);
-        row.sample.cpu = Cpu { load: 0.4, postgres: Some(1.5), busload: None, others: 0.0 };
-        let shown = report::row(COLUMNS, &cases(&row, results.ratios(&row)));
+        (row.sample.cpu_load, row.sample.cpu_postgres) = (0.4, Some(1.5));
+        let shown = |row: &Row| {
+            let shown = report::line(Case::COLUMNS, row);
+            shown.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+        };
         assert_eq!(
-            shown.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
-            "not batched, 20 connections 300 5.00 40.0 12% 1.00 7500 7500 0.00 0.00 1.00 40.0 1.50 - 0.40"
+            shown(&row),
+            "not batched, 20 connections 300 5.00 40.0 12% 1.00 1.00 1.00 0.00 0.00 1.00 40.0 1.50 \
+             - 0.40"
         );
-    }
-
-    #[test]
-    fn every_record_has_every_field() {
-        let mut results = Results::default();
-        add(&mut results, Section::LowLoad, Approach::Library, 5, (1.0, 1.0));
-        let row = &results.rows()[0];
-        let setting = Setting { rows: 10, shared_buffers: "1GB".to_owned() };
-        let fields = setting.fields(&row.case, &row.sample, 1, results.ratios(row));
-        assert_eq!(fields.len(), CSV_HEADER.len());
-        assert_eq!(fields[..4].join(" "), "low-load in-process read uniform");
-    }
-
-    #[test]
-    fn in_process_the_load_and_busload_are_one() {
-        let sample = Sample::default();
-        assert_eq!(busload_cpu(Approach::Library, &sample), "=");
-        assert_eq!(busload_cpu(Approach::Plain { connections: 1 }, &sample), "-");
+        row.case.approach = Approach::Library;
+        assert!(shown(&row).ends_with("1.50 = 0.40"));
+        let record = report::record(Case::FIELDS, &row);
+        assert!(record.starts_with("readers,in-process,read,uniform,300,,0,,0,5.000,"), "{record}");
     }
 }

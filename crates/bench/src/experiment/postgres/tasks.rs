@@ -25,19 +25,16 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{
-    counters::{Counters, Shards},
-    rows::{Sequence, Sequences},
-};
+use super::rows::{Sequence, Sequences};
 use crate::{
     clock::{Window, now_ns, pause},
+    counters::{Counters, Shards},
     failures::Failure,
     limits::{OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, SILENCE},
     schedule::Schedule,
     stats::record,
 };
 
-/// What clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Ask for a row.
@@ -46,7 +43,7 @@ pub enum Operation {
     Upsert,
 }
 
-/// Something that answers single-key requests.
+/// Target of single-key requests.
 pub trait Requests: Send + Sync + 'static {
     /// Asks for a row and checks the answer.
     fn read(&self, row: u64) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -58,11 +55,8 @@ pub trait Requests: Send + Sync + 'static {
 /// A load of tasks.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What clients do.
     pub operation: Operation,
-    /// Which rows.
     pub sequences: Sequences,
-    /// When it counts.
     pub window: Window,
     /// The version of the first upsert.
     pub first_version: u64,
@@ -76,10 +70,6 @@ pub struct Tasks {
 
 impl Tasks {
     /// The calling thread alone (`workers` 0), or that many threads.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses threads or epoll.
     pub fn new(workers: usize) -> Result<Self> {
         let shards = Arc::new(Shards::new(workers)?);
         let mut builder = match workers {
@@ -100,10 +90,6 @@ impl Tasks {
     }
 
     /// Runs `clients` clients, each with one request under way, until the window ends.
-    ///
-    /// # Errors
-    ///
-    /// A request stays unanswered, or a client panics.
     pub fn run_closed<R: Requests>(
         &self,
         requests: &Arc<R>,
@@ -128,10 +114,6 @@ impl Tasks {
     }
 
     /// Asks `rate` times a second, whatever is still unanswered, until the window ends.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses a thread, or a task panics.
     pub fn run_open<R: Requests>(
         &self,
         requests: &Arc<R>,
@@ -168,7 +150,7 @@ impl Tasks {
     }
 }
 
-/// What every client needs.
+/// Client that runs as a task.
 struct Client<R> {
     requests: Arc<R>,
     operation: Operation,

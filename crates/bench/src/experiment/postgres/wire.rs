@@ -21,12 +21,12 @@ use anyhow::{Result, bail};
 use self::connection::Connection;
 pub use self::protocol::Prefix;
 use super::{
-    counters::Counters,
     rows::{Sequence, Sequences},
     tasks::Operation,
 };
 use crate::{
     clock::{Window, duration_ns, now_ns},
+    counters::Counters,
     limits::{OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, RECEIVE_BYTES, SILENCE},
     schedule::Schedule,
     sockets::Poll,
@@ -36,17 +36,12 @@ use crate::{
 /// A load over RESP.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The server.
     pub address: SocketAddr,
-    /// Connections.
     pub connections: usize,
-    /// What clients do.
     pub operation: Operation,
-    /// What comes before the row's key.
+    /// Prefix of the row's key.
     pub prefix: Prefix,
-    /// Which rows.
     pub sequences: Sequences,
-    /// When it counts.
     pub window: Window,
     /// The version of the first upsert.
     pub first_version: u64,
@@ -56,11 +51,10 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     row: u64,
-    /// When it was sent or was due.
+    /// Moment at which it was sent or was due.
     since_ns: u64,
 }
 
-/// How often clients ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Closed,
@@ -80,10 +74,6 @@ struct Load {
 }
 
 /// Keeps `clients` requests under way, spread evenly over the connections, until the window ends.
-///
-/// # Errors
-///
-/// A connection fails, or the server falls silent or sends what is no RESP.
 pub fn run_closed(plan: Plan, clients: usize) -> Result<Counters> {
     let connections = plan.connections;
     let mut load = Load::connect(plan, Pace::Closed)?;
@@ -104,10 +94,6 @@ pub fn run_closed(plan: Plan, clients: usize) -> Result<Counters> {
 }
 
 /// Asks `rate` times a second until the window ends.
-///
-/// # Errors
-///
-/// As [`run_closed`].
 pub fn run_open(plan: Plan, rate: u64) -> Result<Counters> {
     let until_ns = plan.window.until_ns;
     let mut load = Load::connect(plan, Pace::Open)?;

@@ -1,4 +1,4 @@
-//! What the bytes alone cost: reads of a local copy, and the same sent over loopback.
+//! Cost of the bytes alone: reads of a local copy, and the same sent over loopback.
 
 use std::{
     fs::File,
@@ -31,10 +31,6 @@ fn open(store: &Store) -> Result<Vec<File>> {
 }
 
 /// A function that reads the record of a chunk from the local copy into a buffer.
-///
-/// # Errors
-///
-/// A file cannot be opened.
 pub fn pread(store: &Store) -> Result<impl FnMut(u32) -> Result<()>> {
     let files = open(store)?;
     let mut buffer = Vec::new();
@@ -51,7 +47,7 @@ pub fn pread(store: &Store) -> Result<impl FnMut(u32) -> Result<()>> {
 pub struct PreadSend {
     socket: TcpStream,
     thread: Option<JoinHandle<Result<()>>>,
-    /// Of the thread, for its processor time.
+    /// Id of the thread, for its processor time.
     pub thread_id: rustix::process::Pid,
     out: Vec<u8>,
     received: Vec<u8>,
@@ -59,10 +55,6 @@ pub struct PreadSend {
 
 impl PreadSend {
     /// Starts it, bound to these processors.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses a thread or a socket.
     pub fn start(store: &Store, cpus: Option<CpuList>) -> Result<Self> {
         let files = open(store)?;
         let listener = TcpListener::bind("127.0.0.1:0").context("a port on loopback")?;
@@ -87,10 +79,6 @@ impl PreadSend {
     }
 
     /// Asks for these chunks at once and takes all their bytes.
-    ///
-    /// # Errors
-    ///
-    /// The connection breaks.
     pub fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<()> {
         self.out.clear();
         let mut owed = 0;

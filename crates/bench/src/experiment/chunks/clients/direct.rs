@@ -23,10 +23,6 @@ pub struct S3 {
 
 impl S3 {
     /// A bucket behind an address, whose objects below `prefix` are the table files.
-    ///
-    /// # Errors
-    ///
-    /// The system gives no client.
     pub fn new(address: SocketAddr, bucket: &str, prefix: &str, store: &Store) -> Result<Self> {
         let s3 = AmazonS3Builder::new()
             .with_endpoint(format!("http://{address}"))
@@ -44,23 +40,18 @@ impl S3 {
     }
 }
 
-/// A caller.
 #[derive(Clone, Debug)]
 pub struct Direct {
     s3: S3,
 }
 
 impl Direct {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(s3: &S3) -> Self {
         Self { s3: s3.clone() }
     }
 
     /// Reads one chunk; its contents.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer, or it is wrong.
     pub async fn ask(&mut self, store: &Store, number: u32) -> Result<Bytes, Failure> {
         let entry = store.entry(number);
         let span = entry.location.span;

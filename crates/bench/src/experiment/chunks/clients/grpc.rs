@@ -34,11 +34,6 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Opens them.
-    ///
-    /// # Errors
-    ///
-    /// Nobody answers.
     pub async fn connect(address: SocketAddr, count: usize) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).context("an address")?;
         let endpoint = endpoint
@@ -73,16 +68,12 @@ pub struct GetChunk {
 }
 
 impl GetChunk {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(channels: &Channels, caller: usize, table: &str, form: Form) -> Self {
         Self { client: channels.client(caller), table: table.to_owned(), form }
     }
 
     /// Asks for one chunk; its contents.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer, or it is wrong.
     pub async fn ask(&mut self, store: &Store, number: u32) -> Result<Bytes, Failure> {
         let entry = store.entry(number);
         let request = message::request(&self.table, &entry.address.0, self.form);
@@ -110,16 +101,12 @@ pub struct GetChunks {
 }
 
 impl GetChunks {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(channels: &Channels, caller: usize, table: &str, form: Form) -> Self {
         Self { client: channels.client(caller), table: table.to_owned(), form }
     }
 
     /// Asks for these chunks; all results are looked at.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer, or one of them is wrong.
     pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<(), Failure> {
         self.client.ready().await.map_err(|error| Failure::Refused(error.to_string()))?;
         let request = message::request(&self.table, &store.addresses(numbers), self.form);
@@ -186,16 +173,11 @@ pub struct Check {
 }
 
 impl Check {
-    /// One of several callers.
+    /// Makes one of several callers.
     pub fn new(channels: &Channels, caller: usize) -> Self {
         Self { client: channels.client(caller) }
     }
 
-    /// Asks.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer.
     pub async fn ask(&mut self) -> Result<(), Failure> {
         unary(&mut self.client, CHECK, Bytes::new()).await.map(drop)
     }

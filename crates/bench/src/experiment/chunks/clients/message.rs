@@ -5,7 +5,6 @@ use bytes::Bytes;
 
 use super::Form;
 
-/// Kinds of fields.
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const LENGTH: u64 = 2;
@@ -42,12 +41,11 @@ pub fn request(store: &str, addresses: &[u8], form: Form) -> Bytes {
     Bytes::from(out)
 }
 
-/// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of a kind that none of these messages has.
+    /// Value of a kind that none of these messages has.
     Other,
 }
 
@@ -111,12 +109,12 @@ pub fn chunk(message: &Bytes) -> Result<Option<Bytes>, Malformed> {
     Ok(found.then(|| message.slice_ref(contents)))
 }
 
-/// One result of a `GetChunksResponse`.
+/// Result in a `GetChunksResponse`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// Index of the address, and the chunk.
     Found(u64, &'a [u8]),
-    /// So many are not in the store, or not on local disk.
+    /// Number of chunks that are not in the store, or not on local disk.
     Absent(u64),
     /// The text of an error.
     Failed(&'a [u8]),
@@ -140,7 +138,6 @@ pub fn for_each(message: &[u8], mut each: impl FnMut(Outcome<'_>)) -> Result<(),
     Ok(())
 }
 
-/// A `FoundChunk`.
 fn found(message: &[u8]) -> Result<Outcome<'_>, Malformed> {
     let mut fields = Fields { rest: message };
     let (mut index, mut contents) = (0, &message[..0]);

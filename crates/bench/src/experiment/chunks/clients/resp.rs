@@ -17,13 +17,11 @@ use crate::{
     failures::Failure,
 };
 
-/// Appends `GET table:ADDRESS`.
 pub fn get_request(out: &mut Vec<u8>, table: &str, address: &ChunkAddress) {
     let key = format!("{table}:{address}");
     out.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()).as_bytes());
 }
 
-/// A connection.
 #[derive(Debug)]
 pub struct Resp {
     socket: TcpStream,
@@ -34,10 +32,6 @@ pub struct Resp {
 
 impl Resp {
     /// Connects. What the table's `contents` are is its own business; `form` says what to expect.
-    ///
-    /// # Errors
-    ///
-    /// Nobody listens.
     pub async fn connect(address: SocketAddr, table: &str, form: Form) -> Result<Self> {
         let socket =
             TcpStream::connect(address).await.with_context(|| format!("no RESP at {address}"))?;
@@ -46,10 +40,6 @@ impl Resp {
     }
 
     /// Asks for one chunk; its contents.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer, or it is wrong.
     pub async fn ask(&mut self, store: &Store, number: u32) -> Result<Bytes, Failure> {
         let entry = store.entry(number);
         self.buffer.clear();

@@ -9,38 +9,29 @@ use crate::{
     experiment::chunks::{
         cases::Section,
         clients::{Caller, Channels, Form, GetChunk},
-        harness::{Harness, PREFIX, TABLE, wait_open},
+        harness::{Harness, TABLE},
         load::{self, Picks, Plan},
         measurements::Measurements,
-        sample::{Answering, Sample},
     },
     limits::CHUNK_LIST,
     random::Random,
-    stats::{float, ratio},
+    sample::{Answering, Sample},
+    stats::{float, mebibytes, ratio},
     targets::Unit,
 };
 
 /// Callers that read it.
 const CALLERS: usize = 16;
 
-/// Names of measurements.
 pub const BYTES_OF_FILE: &str = "bytes from the store by those of the file";
 /// Foreground ranges asked for again.
 pub const REPEATED: &str = "foreground reads of the very same range";
 
 /// Measures it, `--rounds` times.
-///
-/// # Errors
-///
-/// A chunk cannot be had.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
     for round in 1..=harness.arguments.rounds {
-        let server = harness
-            .starter
-            .start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=whole")])?;
-        wait_open(&server, TABLE, &harness.store)?;
-        // Reads of indexes are bytes of the file, too, but of all files.
-        harness.remote.forget();
+        // Reads of indexes, which are not counted, are bytes of all files.
+        let server = harness.cold_server("fill=whole")?;
         let sample = read_file(harness, &server, u64::try_from(round).unwrap_or(0))?;
         if let Some(example) = sample.failed.example() {
             bail!("a chunk of a cold file could not be had: {example}");
@@ -57,12 +48,9 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
         add("foreground reads", Unit::Count, float(traffic.foreground.requests))?;
         add(REPEATED, Unit::Count, float(traffic.repeated))?;
         add("fills", Unit::Count, float(traffic.fills.requests))?;
-        add(
-            "bytes of foreground reads",
-            Unit::Mebibytes,
-            float(traffic.foreground.bytes) / 1_048_576.0,
-        )?;
-        add("bytes of fills", Unit::Mebibytes, float(traffic.fills.bytes) / 1_048_576.0)?;
+        let foreground = mebibytes(float(traffic.foreground.bytes));
+        add("bytes of foreground reads", Unit::Mebibytes, foreground)?;
+        add("bytes of fills", Unit::Mebibytes, mebibytes(float(traffic.fills.bytes)))?;
         let bytes = traffic.foreground.bytes + traffic.fills.bytes;
         add(BYTES_OF_FILE, Unit::Times, ratio(float(bytes), file_bytes).unwrap_or_default())?;
     }

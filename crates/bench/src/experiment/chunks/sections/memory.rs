@@ -1,4 +1,4 @@
-//! What a store costs in memory: its index, and the server while a large file comes to disk.
+//! Memory that a store costs: its index, and the server while a large file comes to disk.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -13,14 +13,14 @@ use crate::{
     experiment::chunks::{
         cases::Section,
         contents::Filler,
-        harness::{Harness, PREFIX as MAIN_PREFIX, TABLE, wait_open},
+        harness::{Harness, TABLE, wait_open},
         measurements::Measurements,
         plot::Growth,
         store::{Design, Store},
     },
     limits::CHUNK_POLL,
     machine::resident_bytes,
-    stats::float,
+    stats::{float, mebibytes},
     targets::Unit,
 };
 
@@ -40,10 +40,6 @@ pub const GROWN: &str = "resident size while it fills beyond that before";
 pub const GROWN_WANTED_MIB: f64 = 192.0;
 
 /// Measures the index once and the fill once: it is long.
-///
-/// # Errors
-///
-/// The server cannot be started, or does not fill the file.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Growth> {
     index(harness, measurements)?;
     let growth = fill(harness, measurements)?;
@@ -52,10 +48,7 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Gro
 }
 
 fn index(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
-    let server = harness
-        .starter
-        .start(&harness.cleanup, &[harness.table(TABLE, MAIN_PREFIX, "fill=touched")])?;
-    wait_open(&server, TABLE, &harness.store)?;
+    let server = harness.cold_server("fill=touched")?;
     let metrics = server.metrics()?;
     server.stop()?;
     let bytes = metrics.of_table("busload_chunks_index_bytes", TABLE);
@@ -100,8 +93,8 @@ fn fill(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Growth
     let after = resident_bytes(server.pid()).context("the server's memory")?;
     server.stop()?;
     std::fs::remove_dir_all(&store.directory).context("the store of one large file")?;
-    let most = growth.points.iter().map(|(_, bytes)| *bytes).max().unwrap_or(before).max(before);
-    let mebibytes = |bytes: u64| float(bytes) / 1_048_576.0;
+    let most = growth.iter().map(|(_, bytes)| *bytes).max().unwrap_or(before).max(before);
+    let mebibytes = |bytes: u64| mebibytes(float(bytes));
     let mut add = |name: &str, unit, value| measurements.add(Section::Memory, name, unit, value);
     add("bytes of the file that fills", Unit::Mebibytes, mebibytes(bytes))?;
     add("resident size before", Unit::Mebibytes, mebibytes(before))?;
@@ -145,7 +138,7 @@ impl Sampler {
         }
         let points =
             std::mem::take(&mut *self.points.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(Growth { points })
+        Ok(points)
     }
 }
 
@@ -160,7 +153,7 @@ mod tests {
             std::thread::yield_now();
         }
         let growth = sampler.finish().unwrap();
-        assert!(growth.points.iter().all(|(_, bytes)| 100_000 < *bytes));
-        assert!(growth.points.windows(2).all(|two| two[0].0 <= two[1].0));
+        assert!(growth.iter().all(|(_, bytes)| 100_000 < *bytes));
+        assert!(growth.windows(2).all(|two| two[0].0 <= two[1].0));
     }
 }

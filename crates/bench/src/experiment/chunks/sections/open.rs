@@ -31,10 +31,6 @@ pub const COLD: &str = "seconds with an empty cache";
 pub const WARM: &str = "seconds with the cache of the time before";
 
 /// Measures it, `--rounds` times.
-///
-/// # Errors
-///
-/// The server cannot be started, or does not open the store.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
     let files = harness.arguments.open_files;
     let design = Design {
@@ -61,7 +57,7 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
     Ok(())
 }
 
-/// From the start of the process until the last chunk of the last file is known.
+/// Times the start of a process until the last chunk of the last file is known.
 fn timed(
     harness: &Harness<'_>,
     data: crate::cleanup::Directory,

@@ -8,12 +8,12 @@ use crate::{
     experiment::chunks::{
         cases::Section,
         clients::{Caller, Channels, Form, GetChunk},
-        harness::{Harness, PREFIX, TABLE, wait_open},
+        harness::{Harness, TABLE},
         load::{self, Picks, Plan},
         measurements::Measurements,
-        sample::Answering,
     },
     limits::CHUNK_LIST,
+    sample::Answering,
     stats::float,
     targets::Unit,
 };
@@ -25,19 +25,11 @@ const CONNECTIONS: usize = 4;
 pub const GETS: &str = "foreground reads";
 
 /// Measures it, `--rounds` times.
-///
-/// # Errors
-///
-/// The chunk cannot be had.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
     let callers = harness.arguments.thundering_herd;
     let number = harness.store.apart[harness.store.apart.len() / 2];
     for round in 1..=harness.arguments.rounds {
-        let server = harness
-            .starter
-            .start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=touched")])?;
-        wait_open(&server, TABLE, &harness.store)?;
-        harness.remote.forget();
+        let server = harness.cold_server("fill=touched")?;
         let plan = Plan {
             picks: Picks::List(Arc::from(vec![number; callers])),
             batch: 1,

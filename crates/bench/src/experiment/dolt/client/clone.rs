@@ -12,16 +12,10 @@ use super::{
     rpc::Client,
 };
 use crate::{
-    clock::now_ns,
-    experiment::dolt::store::{Store, TableFile},
-    failures::Failure,
+    clock::now_ns, experiment::dolt::store::Store, failures::Failure, table_files::TableFile,
 };
 
 /// Downloads every file of the list; how long each took.
-///
-/// # Errors
-///
-/// The list is not that of the store, or a file cannot be had or is not that of the store.
 pub async fn files(client: &Client, store: &Store) -> Result<Vec<u64>, Failure> {
     let mut parts_ns = vec![None; store.files.len()];
     let mut fruitless = 0;
@@ -56,7 +50,7 @@ pub async fn files(client: &Client, store: &Store) -> Result<Vec<u64>, Failure> 
     }
 }
 
-/// What the server lists, in the order of the store's files.
+/// Asks for the list of files and sorts it as the store's files.
 async fn listed(client: &Client, store: &Store) -> Result<Vec<TableFileInfo>, Failure> {
     let list = client.list().await?;
     if *list.root_hash != store.root.0 || list.table_file_info.len() != store.files.len() {
@@ -89,7 +83,7 @@ fn agrees(info: &TableFileInfo, file: &TableFile) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One file; how long it took.
+/// Downloads one file; how long it took.
 async fn whole(http: &Http, meter: &Meter, url: &str, file: &TableFile) -> Result<u64, Failure> {
     let began_ns = now_ns();
     meter.add(|counts| counts.file_gets += 1);

@@ -1,4 +1,4 @@
-//! What an operation cost on the wire.
+//! Cost of an operation on the wire.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -11,11 +11,9 @@ pub struct Counts {
     pub rpcs: BTreeMap<&'static str, u64>,
     /// Messages sent on location streams.
     pub location_requests: u64,
-    /// GETs of everything,
+    /// GETs of everything, of them those of dictionaries and those of whole files.
     pub gets: u64,
-    /// of them those of dictionaries,
     pub dictionary_gets: u64,
-    /// and those of whole files.
     pub file_gets: u64,
     /// Bytes of bodies that came.
     pub body_bytes: u64,
@@ -23,7 +21,6 @@ pub struct Counts {
     pub chunks: u64,
     /// Bytes of their contents.
     pub contents_bytes: u64,
-    /// HTTP connections opened.
     pub connections: u64,
     /// Calls and GETs made again.
     pub retries: u64,
@@ -50,23 +47,21 @@ impl Counts {
 /// An operation that succeeded: every chunk and file of it was what it should have been.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// From its beginning to its end.
+    /// Time from its beginning to its end.
     pub elapsed_ns: u64,
-    /// Of its parts: chains of a point read, nodes of a scan whose children were read, files of a
-    /// clone, ranges of a download.
+    /// Times of its parts: chains of a point read, nodes of a scan whose children were read, files
+    /// of a clone, ranges of a download.
     pub parts_ns: Vec<u64>,
-    /// What it cost.
     pub counts: Counts,
 }
 
-/// Where the parts of one client count.
+/// Counters that the parts of one client share.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     counts: Rc<RefCell<Counts>>,
 }
 
 impl Meter {
-    /// Counts something.
     pub fn add(&self, count: impl FnOnce(&mut Counts)) {
         count(&mut self.counts.borrow_mut());
     }
@@ -91,7 +86,6 @@ pub struct Started {
 }
 
 impl Started {
-    /// It has ended.
     pub fn end(self, parts_ns: Vec<u64>) -> Report {
         let elapsed_ns = now_ns().saturating_sub(self.at_ns);
         Report { elapsed_ns, parts_ns, counts: self.meter.counts.borrow().clone() }

@@ -1,4 +1,4 @@
-//! The same reads without busload: from the object store itself, by ranges. Indexes are known
+//! Reads without busload: from the object store itself, by ranges. Indexes are known
 //! beforehand, as Dolt has them once it has opened a store.
 
 use std::{net::SocketAddr, ops::Range, rc::Rc};
@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
     counts::{Meter, Report},
-    downloads::{Dictionaries, Downloads, Place, Way},
+    downloads::{Dictionaries, Downloads, LocatedChunk, Way},
     failure::{refused, wrong},
     http::Http,
     limits::{DIRECT_MERGE_GAP, DIRECT_WORKERS, DOWNLOAD_RANGE_BYTES},
@@ -16,26 +16,23 @@ use super::{
 };
 use crate::{clock::now_ns, experiment::dolt::store::Store, failures::Failure};
 
-/// How ranges are merged, and how many are read at once.
+/// Limits of reads from the object store.
 const WAY: Way = Way { gap: DIRECT_MERGE_GAP, workers: DIRECT_WORKERS };
 
-/// A plain download.
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges {
-    /// Ranges under way.
     pub at_once: usize,
-    /// Not more bytes than these, from the beginning of the first file on.
+    /// Bytes at most, from the beginning of the first file on.
     pub bytes_max: u64,
 }
 
-/// Whoever reads the object store itself.
+/// Reader of the object store itself.
 #[derive(Debug)]
 pub struct Direct<'a> {
     store: &'a Store,
-    /// Of the store's files.
+    /// URLs of the store's files.
     urls: Vec<Rc<str>>,
     http: Http,
-    /// Read once.
     dictionaries: Dictionaries,
     meter: Meter,
 }
@@ -50,10 +47,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Reads everything that was not written by the first `had` pushes.
-    ///
-    /// # Errors
-    ///
-    /// A read fails or gives what it should not.
     pub async fn fetch(&self, had: usize) -> Result<Report, Failure> {
         let started = self.meter.begin();
         walks::fetch(self, self.store, self.store.root, had).await?;
@@ -61,10 +54,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Reads the current version, node after node.
-    ///
-    /// # Errors
-    ///
-    /// A read fails or gives what it should not.
     pub async fn scan(&self) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let parts_ns = walks::scan(self, self.store, self.store.root).await?;
@@ -72,10 +61,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Reads chains from the root to leaves.
-    ///
-    /// # Errors
-    ///
-    /// A read fails or gives what it should not.
     pub async fn point(&self, points: &Points) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let parts_ns = walks::point(self, self.store, self.store.root, points).await?;
@@ -83,10 +68,6 @@ impl<'a> Direct<'a> {
     }
 
     /// Downloads the files in ranges of 8 MiB and drops them.
-    ///
-    /// # Errors
-    ///
-    /// A range fails, or is not as long as it should be.
     pub async fn download(&self, ranges: &Ranges) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let downloads =
@@ -129,11 +110,11 @@ impl<'a> Direct<'a> {
         Ok(now_ns().saturating_sub(began_ns))
     }
 
-    fn place(&self, address: &ChunkAddress) -> Result<Place, Failure> {
+    fn located_chunk(&self, address: &ChunkAddress) -> Result<LocatedChunk, Failure> {
         let entry =
             self.store.find(address).ok_or_else(|| wrong(address, "it is not in the store"))?;
         let url = Rc::clone(&self.urls[entry.file]);
-        Ok(Place { url, address: *address, location: entry.location })
+        Ok(LocatedChunk { url, address: *address, location: entry.location })
     }
 }
 
@@ -148,7 +129,7 @@ impl Reads for Direct<'_> {
         loop {
             // All that is known so far, so that as much as possible is merged.
             for address in wanted.drain(..) {
-                downloads.want(self.place(&address)?);
+                downloads.want(self.located_chunk(&address)?);
                 owed += 1;
             }
             if owed == 0 {

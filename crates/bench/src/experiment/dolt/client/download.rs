@@ -12,23 +12,18 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// What a range is answered with.
+/// Status of an answer with a range.
 const PARTIAL: u16 = 206;
 
 /// Bytes of a part, which are all there.
 #[derive(Debug)]
 pub struct Piece<T> {
-    /// What they are for.
+    /// Purpose of the bytes.
     pub part: Part<T>,
-    /// The bytes.
     pub bytes: Bytes,
 }
 
 /// Reads a region; its parts go to `pieces`.
-///
-/// # Errors
-///
-/// It fails for good, or ends in order before all of its bytes.
 pub async fn download<T>(
     http: &Http,
     meter: &Meter,
@@ -49,7 +44,7 @@ pub async fn download<T>(
     Ok(())
 }
 
-/// One GET of what is still missing.
+/// Sends one GET for the bytes that are still missing.
 async fn attempt<T>(
     http: &Http,
     url: &str,
@@ -90,7 +85,7 @@ async fn attempt<T>(
 /// Cuts a stream of bytes into parts and drops what is between them.
 #[derive(Debug)]
 struct Cutter<T> {
-    /// Of the next byte in the resource.
+    /// Offset of the next byte in the resource.
     position: u64,
     /// The parts still missing.
     parts: std::vec::IntoIter<Part<T>>,

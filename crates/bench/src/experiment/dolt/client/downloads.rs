@@ -1,4 +1,4 @@
-//! Everything that one fetch object downloads: dictionaries first, then the largest region, so many
+//! Downloads of one fetch object: dictionaries first, then the largest region, so many
 //! at once; chunks come out decoded and checked.
 
 use std::{
@@ -23,29 +23,25 @@ use crate::failures::Failure;
 
 /// A chunk and where it is.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The resource.
+pub struct LocatedChunk {
     pub url: Rc<str>,
-    /// Which chunk.
     pub address: ChunkAddress,
-    /// Where in the resource.
     pub location: ChunkLocation,
 }
 
-impl Place {
+impl LocatedChunk {
     fn dictionary(&self) -> Option<Key> {
         self.location.dictionary.map(|span| (Rc::clone(&self.url), span))
     }
 }
 
-/// What a part of a region is for.
+/// Purpose of a part of a region.
 #[derive(Clone, Debug)]
 enum Wanted {
-    Chunk(Place),
+    Chunk(LocatedChunk),
     Dictionary(Key),
 }
 
-/// Names a dictionary.
 type Key = (Rc<str>, Span);
 
 /// Dictionaries that have been read. The stock client has them for one fetch object only.
@@ -60,16 +56,15 @@ impl Dictionaries {
     }
 }
 
-/// How a fetch object downloads.
+/// Limits of a fetch object's downloads.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// Ranges less far apart are one GET.
     pub gap: u64,
-    /// GETs under way.
     pub workers: usize,
 }
 
-/// All of a fetch object's downloads.
+/// Downloads of a fetch object.
 pub struct Downloads {
     http: Http,
     meter: Meter,
@@ -78,15 +73,14 @@ pub struct Downloads {
     dictionaries: Regions<Wanted>,
     dictionaries_known: Dictionaries,
     /// Dictionaries on their way, with the chunks that need them.
-    awaited: HashMap<Key, Vec<(Place, Bytes)>>,
+    awaited: HashMap<Key, Vec<(LocatedChunk, Bytes)>>,
     running: FuturesUnordered<LocalBoxFuture<'static, Result<(), Failure>>>,
     pieces: (UnboundedSender<Piece<Wanted>>, UnboundedReceiver<Piece<Wanted>>),
     /// Had to wait for their dictionary.
-    ready: VecDeque<(Place, Bytes)>,
+    ready: VecDeque<(LocatedChunk, Bytes)>,
 }
 
 impl Downloads {
-    /// None so far.
     pub fn new(http: &Http, meter: &Meter, way: Way, dictionaries_known: Dictionaries) -> Self {
         Self {
             http: http.clone(),
@@ -108,29 +102,25 @@ impl Downloads {
     }
 
     /// A chunk that is to be read.
-    pub fn want(&mut self, place: Place) {
-        if let Some(key) = place.dictionary()
+    pub fn want(&mut self, located_chunk: LocatedChunk) {
+        if let Some(key) = located_chunk.dictionary()
             && self.dictionaries_known.get(&key).is_none()
             && !self.awaited.contains_key(&key)
         {
             self.awaited.insert(key.clone(), Vec::new());
-            self.dictionaries.insert(&place.url, key.1, Wanted::Dictionary(key));
+            self.dictionaries.insert(&located_chunk.url, key.1, Wanted::Dictionary(key));
         }
-        let url = Rc::clone(&place.url);
-        self.chunks.insert(&url, place.location.span, Wanted::Chunk(place));
+        let url = Rc::clone(&located_chunk.url);
+        self.chunks.insert(&url, located_chunk.location.span, Wanted::Chunk(located_chunk));
     }
 
     /// The next chunk that is there. Can be dropped and called again; never ends when nothing is
     /// wanted.
-    ///
-    /// # Errors
-    ///
-    /// A download fails for good, or what came is not what it should be.
     pub async fn next(&mut self) -> Result<(ChunkAddress, Bytes), Failure> {
         loop {
             self.start();
-            if let Some((place, bytes)) = self.ready.pop_front() {
-                return self.decode(&place, bytes);
+            if let Some((located_chunk, bytes)) = self.ready.pop_front() {
+                return self.decode(&located_chunk, bytes);
             }
             tokio::select! {
                 biased;
@@ -164,10 +154,10 @@ impl Downloads {
     fn sort(&mut self, piece: Piece<Wanted>) -> Result<(), Failure> {
         let Piece { part: Part { what, .. }, bytes } = piece;
         match what {
-            Wanted::Chunk(place) => {
-                match place.dictionary().and_then(|key| self.awaited.get_mut(&key)) {
-                    Some(waiting) => waiting.push((place, bytes)),
-                    None => self.ready.push_back((place, bytes)),
+            Wanted::Chunk(located_chunk) => {
+                match located_chunk.dictionary().and_then(|key| self.awaited.get_mut(&key)) {
+                    Some(waiting) => waiting.push((located_chunk, bytes)),
+                    None => self.ready.push_back((located_chunk, bytes)),
                 }
             }
             Wanted::Dictionary(key) => {
@@ -180,17 +170,24 @@ impl Downloads {
         Ok(())
     }
 
-    fn decode(&self, place: &Place, bytes: Bytes) -> Result<(ChunkAddress, Bytes), Failure> {
-        let dictionary = place.dictionary().and_then(|key| self.dictionaries_known.get(&key));
-        let contents = Stored::parse(bytes, &place.location)
+    fn decode(
+        &self,
+        located_chunk: &LocatedChunk,
+        bytes: Bytes,
+    ) -> Result<(ChunkAddress, Bytes), Failure> {
+        let dictionary =
+            located_chunk.dictionary().and_then(|key| self.dictionaries_known.get(&key));
+        let contents = Stored::parse(bytes, &located_chunk.location)
             .and_then(|stored| stored.decode(dictionary.as_deref()))
-            .and_then(|contents| check(&place.address, &contents).map(|()| contents))
-            .map_err(|error| wrong(&place.url, format_args!("{}: {error}", place.address)))?;
+            .and_then(|contents| check(&located_chunk.address, &contents).map(|()| contents))
+            .map_err(|error| {
+                wrong(&located_chunk.url, format_args!("{}: {error}", located_chunk.address))
+            })?;
         self.meter.add(|counts| {
             counts.chunks += 1;
             counts.contents_bytes +=
                 u64::try_from(contents.len()).expect("a length fits in 64 bits");
         });
-        Ok((place.address, contents))
+        Ok((located_chunk.address, contents))
     }
 }

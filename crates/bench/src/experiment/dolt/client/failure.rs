@@ -1,4 +1,4 @@
-//! What goes wrong, and whether the same again may help.
+//! Failures, and whether trying again may help.
 
 use std::{fmt::Display, time::Duration};
 
@@ -7,17 +7,16 @@ use tonic::{Code, Status};
 use super::limits::{BACKOFF, BACKOFF_MAX};
 use crate::failures::Failure;
 
-/// Something refused, or that did not come.
+/// Makes a failure of something refused, or that did not come.
 pub fn refused(what: impl Display, why: impl Display) -> Failure {
     Failure::Refused(format!("{what}: {why}"))
 }
 
-/// Something that came and is not what it should be.
+/// Makes a failure of something that came and is not what it should be.
 pub fn wrong(what: impl Display, why: impl Display) -> Failure {
     Failure::Wrong(format!("{what}: {why}"))
 }
 
-/// A call's status.
 pub fn of_status(method: &str, status: &Status) -> Failure {
     refused(method, format_args!("{:?}: {}", status.code(), status.message()))
 }
@@ -37,7 +36,7 @@ pub fn is_permanent(status: &Status) -> bool {
     )
 }
 
-/// How long to wait before trying again for the n-th time, counted from 0.
+/// Returns how long to wait before trying again for the n-th time, counted from 0.
 pub fn backoff(retries: u32) -> Duration {
     BACKOFF
         .saturating_mul(3_u32.saturating_pow(retries))

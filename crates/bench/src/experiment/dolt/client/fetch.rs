@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{
-    downloads::{Dictionaries, Downloads, Place, Way},
+    downloads::{Dictionaries, Downloads, LocatedChunk, Way},
     failure::refused,
     limits::{MERGE_GAP, SILENCE, WORKERS},
     locations::Locations,
@@ -16,9 +16,8 @@ use crate::failures::Failure;
 
 const WAY: Way = Way { gap: MERGE_GAP, workers: WORKERS };
 
-/// What came.
 enum Event {
-    Places(Vec<Place>),
+    Located(Vec<LocatedChunk>),
     Chunk((ChunkAddress, Bytes)),
 }
 
@@ -31,7 +30,7 @@ impl Reads for Client {
         while 0 < owed {
             let event = async {
                 tokio::select! {
-                    places = locations.next() => places.map(Event::Places),
+                    located = locations.next() => located.map(Event::Located),
                     chunk = downloads.next() => chunk.map(Event::Chunk),
                 }
             };
@@ -39,7 +38,9 @@ impl Reads for Client {
             match event
                 .map_err(|_| refused("a walk", format_args!("nothing came for {SILENCE:?}")))??
             {
-                Event::Places(places) => places.into_iter().for_each(|place| downloads.want(place)),
+                Event::Located(located) => {
+                    located.into_iter().for_each(|located_chunk| downloads.want(located_chunk))
+                }
                 Event::Chunk((address, contents)) => {
                     let wanted = visit(address, contents)?;
                     owed = owed + wanted.len() - 1;

@@ -32,16 +32,11 @@ pub struct Http {
 }
 
 impl Http {
-    /// None so far.
     pub fn new(meter: &Meter) -> Self {
         Self { idle: Rc::default(), meter: meter.clone() }
     }
 
     /// Asks for a resource or a range of it; its status and headers.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer.
     pub async fn get(&self, url: &str, range: Option<Range<u64>>) -> Result<Answer, Failure> {
         let uri: Uri = url.parse().map_err(|error| refused(url, error))?;
         let host =
@@ -115,7 +110,6 @@ fn request(
 /// A response whose body is still to come.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
     pub status: u16,
     /// Bytes of its body, if it says so.
     pub length: Option<u64>,
@@ -143,11 +137,7 @@ impl Answer {
         }
     }
 
-    /// What comes next of its body; `None` at its end, when the connection is free again.
-    ///
-    /// # Errors
-    ///
-    /// The connection breaks, or nothing comes for too long.
+    /// Receives the next part of its body; `None` at its end, when the connection is free again.
     pub async fn data(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             let frame = timeout(STALL, self.body.frame()).await;

@@ -1,4 +1,4 @@
-//! What Dolt's client allows itself, and what one does that reads the object store instead.
+//! Limits of Dolt's client, and of the reader of the object store.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ pub const MERGE_GAP: u64 = 8 * 1024;
 /// GETs of one fetch object under way.
 pub const WORKERS: usize = 64;
 
-/// Whole files of a clone under way.
+/// Files of a clone under way.
 pub const CLONE_FILES: usize = 3;
 
 /// Passes over the files of a clone that may bring nothing.
 pub const CLONE_PASSES: usize = 3;
 
-/// Whoever reads the object store merges ranges with gaps up to this many bytes,
+/// Longest gap between ranges that a reader of the object store merges.
 pub const DIRECT_MERGE_GAP: u64 = 512 * 1024 + 1;
 
-/// and has so many GETs under way.
+/// GETs that a reader of the object store has under way.
 pub const DIRECT_WORKERS: usize = 32;
 
 /// Bytes of one range of a plain download.
 pub const DOWNLOAD_RANGE_BYTES: u64 = 8 << 20;
 
-/// A call or a download that fails is tried so often again,
+/// Number of times that a call or a download that fails is tried again.
 pub const RETRIES: u32 = 5;
 
-/// first after this time,
+/// Pause before the first of them.
 pub const BACKOFF: Duration = Duration::from_millis(500);
 
-/// at the end after this.
+/// Longest pause before one of them.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Until the headers of a response are there.
@@ -51,10 +51,9 @@ pub const CONNECT: Duration = Duration::from_secs(20);
 /// A call that is not answered for so long is given up; the stock client would wait for ever.
 pub const ANSWER: Duration = Duration::from_secs(60);
 
-/// So is a walk to which nothing comes, whatever is tried again meanwhile.
+/// A walk to which nothing comes for so long is given up, whatever is tried again meanwhile.
 pub const SILENCE: Duration = Duration::from_secs(180);
 
-/// Longest answer.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
 
 /// Requests handed to a stream before it takes them: the stock client's channel holds none, this

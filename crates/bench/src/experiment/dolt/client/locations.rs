@@ -21,14 +21,14 @@ use tonic::Status;
 
 use super::{
     counts::Meter,
-    downloads::Place,
+    downloads::LocatedChunk,
     failure::{backoff, is_permanent, of_status, refused, wrong},
     limits::{CONNECT, LOCATION_ADDRESSES, RETRIES, STREAM_REQUESTS},
     rpc::{Client, Streams},
 };
 use crate::failures::Failure;
 
-/// What a client says that it can.
+/// Capabilities that a client tells.
 pub const CAPABILITIES: [i32; 1] = [ClientCapability::Http2Download as i32];
 
 /// An answer of either kind of stream.
@@ -44,7 +44,6 @@ struct Call {
     answers: Pin<Box<dyn Stream<Item = Result<Answer, Status>>>>,
 }
 
-/// What happened next.
 enum Event {
     Sent,
     Answered(Answer),
@@ -54,16 +53,15 @@ enum Event {
 /// The locations of one fetch object. When the stream breaks it is opened again and asked again for
 /// what it still owes.
 pub struct Locations<'a> {
-    /// Opens a stream.
     open: Box<dyn Fn() -> Call + 'a>,
     method: &'static str,
     meter: &'a Meter,
     call: Call,
-    /// To be asked for; the last come first, as in the stock client.
+    /// Addresses to ask for; the last come first, as in the stock client.
     wanted: Vec<ChunkAddress>,
     /// Sent on this or an earlier stream, in order.
     unanswered: VecDeque<Vec<ChunkAddress>>,
-    /// How many of them this stream has been sent.
+    /// Number of them that this stream has been sent.
     sent: usize,
     /// Resources of this fetch object, by the server's numbers.
     resources: HashMap<u32, Rc<str>>,
@@ -74,7 +72,6 @@ pub struct Locations<'a> {
 }
 
 impl<'a> Locations<'a> {
-    /// Opens a stream.
     pub fn new(client: &'a Client) -> Self {
         Self::over(client.streams().method(), client.meter(), move || open(client))
     }
@@ -95,18 +92,14 @@ impl<'a> Locations<'a> {
         }
     }
 
-    /// Chunks whose places are wanted.
+    /// Chunks whose located are wanted.
     pub fn want(&mut self, addresses: impl IntoIterator<Item = ChunkAddress>) {
         self.wanted.extend(addresses);
     }
 
-    /// Places of chunks asked for, as soon as an answer has some. Can be dropped and called again;
+    /// Chunks asked for, as soon as an answer has some. Can be dropped and called again;
     /// never ends when nothing is owed.
-    ///
-    /// # Errors
-    ///
-    /// The stream fails for good, or a chunk is missing.
-    pub async fn next(&mut self) -> Result<Vec<Place>, Failure> {
+    pub async fn next(&mut self) -> Result<Vec<LocatedChunk>, Failure> {
         loop {
             match self.event().await {
                 Event::Sent => {}
@@ -116,7 +109,7 @@ impl<'a> Locations<'a> {
                     let asked =
                         asked.ok_or_else(|| wrong(self.method, "more answers than requests"))?;
                     self.sent = self.sent.saturating_sub(1);
-                    return self.places(&asked, answer);
+                    return self.located(&asked, answer);
                 }
                 Event::Failed(status) => self.again(&status).await?,
             }
@@ -124,10 +117,6 @@ impl<'a> Locations<'a> {
     }
 
     /// No more will be asked; waits for the end of the stream.
-    ///
-    /// # Errors
-    ///
-    /// It does not end as it should.
     pub async fn finish(mut self) -> Result<(), Failure> {
         self.call.requests = None;
         match timeout(CONNECT, self.call.answers.next()).await {
@@ -182,22 +171,26 @@ impl<'a> Locations<'a> {
         Ok(())
     }
 
-    fn places(&mut self, asked: &[ChunkAddress], answer: Answer) -> Result<Vec<Place>, Failure> {
-        let places = match answer {
-            Answer::New(answer) => self.new_places(asked, answer)?,
-            Answer::Legacy(answer) => self.legacy_places(answer)?,
+    fn located(
+        &mut self,
+        asked: &[ChunkAddress],
+        answer: Answer,
+    ) -> Result<Vec<LocatedChunk>, Failure> {
+        let located = match answer {
+            Answer::New(answer) => self.new_located(asked, answer)?,
+            Answer::Legacy(answer) => self.legacy_located(answer)?,
         };
-        if places.len() == asked.len() {
-            return Ok(places);
+        if located.len() == asked.len() {
+            return Ok(located);
         }
-        Err(wrong(self.method, format_args!("{} places of {} chunks", places.len(), asked.len())))
+        Err(wrong(self.method, format_args!("{} located of {} chunks", located.len(), asked.len())))
     }
 
-    fn new_places(
+    fn new_located(
         &mut self,
         asked: &[ChunkAddress],
         answer: StreamChunkLocationsResponse,
-    ) -> Result<Vec<Place>, Failure> {
+    ) -> Result<Vec<LocatedChunk>, Failure> {
         for record in answer.table_files {
             let url = self.url(record.url);
             self.resources.insert(record.table_file_id, url);
@@ -211,7 +204,7 @@ impl<'a> Locations<'a> {
         if let Some(missing) = answer.missing_indexes.first() {
             return Err(wrong(of_request(*missing)?, "the server says it is missing"));
         }
-        let place = |location: &busload_proto::remotesapi::ChunkLocation| {
+        let located_chunk = |location: &busload_proto::remotesapi::ChunkLocation| {
             let url = self.resources.get(&location.table_file_id);
             let url = url.ok_or_else(|| {
                 wrong("StreamChunkLocations", "a resource that was not introduced")
@@ -220,17 +213,20 @@ impl<'a> Locations<'a> {
                 (location.offset, location.length),
                 (location.dictionary_offset, location.dictionary_length),
             ];
-            Ok(Place {
+            Ok(LocatedChunk {
                 url: Rc::clone(url),
                 address: of_request(location.request_index)?,
                 location: location_of(spans),
             })
         };
-        answer.locations.iter().map(place).collect()
+        answer.locations.iter().map(located_chunk).collect()
     }
 
-    fn legacy_places(&mut self, answer: GetDownloadLocsResponse) -> Result<Vec<Place>, Failure> {
-        let mut places = Vec::new();
+    fn legacy_located(
+        &mut self,
+        answer: GetDownloadLocsResponse,
+    ) -> Result<Vec<LocatedChunk>, Failure> {
+        let mut located = Vec::new();
         for loc in answer.locs {
             let Some(Location::HttpGetRange(resource)) = loc.location else {
                 return Err(wrong("StreamDownloadLocations", "a location that is no range"));
@@ -243,10 +239,14 @@ impl<'a> Locations<'a> {
                     (range.offset, range.length),
                     (range.dictionary_offset, range.dictionary_length),
                 ];
-                places.push(Place { url: Rc::clone(&url), address, location: location_of(spans) });
+                located.push(LocatedChunk {
+                    url: Rc::clone(&url),
+                    address,
+                    location: location_of(spans),
+                });
             }
         }
-        Ok(places)
+        Ok(located)
     }
 
     fn url(&mut self, url: String) -> Rc<str> {
@@ -255,7 +255,7 @@ impl<'a> Locations<'a> {
     }
 }
 
-/// Of a chunk and of its dictionary, whose length is 0 when there is none.
+/// Makes the location of a chunk and of its dictionary, whose length is 0 when there is none.
 fn location_of([chunk, dictionary]: [(u64, u32); 2]) -> ChunkLocation {
     let span = |(offset, length)| Span { offset, length };
     ChunkLocation { span: span(chunk), dictionary: (dictionary.1 != 0).then(|| span(dictionary)) }
@@ -305,7 +305,7 @@ fn open(client: &Client) -> Call {
     Call { requests: Some(requests), answers }
 }
 
-/// What a stream is sent, until nobody will ask any more.
+/// Makes the messages of a stream, until nobody will ask any more.
 fn messages<T>(
     received: Receiver<Vec<ChunkAddress>>,
     request: impl Fn(Vec<ChunkAddress>) -> T + Clone,

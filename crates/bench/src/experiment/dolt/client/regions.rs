@@ -7,35 +7,29 @@ use std::{
 
 use busload_chunks::Span;
 
-/// One range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<T> {
-    /// Its bytes.
     pub span: Span,
-    /// What they are for.
+    /// Purpose of the bytes.
     pub what: T,
 }
 
 /// Ranges of one URL that are read by one GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region<T> {
-    /// Where.
     pub url: Rc<str>,
-    /// The first byte,
     pub start: u64,
     /// and one past the last.
     pub end: u64,
-    /// In the order of their offsets.
+    /// Parts in the order of their offsets.
     pub parts: Vec<Part<T>>,
 }
 
-/// All of them.
 #[derive(Debug)]
 pub struct Regions<T> {
     /// Ranges less far apart are one.
     gap: u64,
     urls: HashMap<Rc<str>, usize>,
-    /// Of each URL.
     regions: Vec<(Rc<str>, ByStart<T>)>,
     /// Length, URL, start: the last is the largest.
     by_size: BTreeSet<(u64, usize, u64)>,
@@ -51,12 +45,11 @@ struct Pending<T> {
 }
 
 impl<T> Regions<T> {
-    /// None so far.
     pub fn new(gap: u64) -> Self {
         Self { gap, urls: HashMap::new(), regions: Vec::new(), by_size: BTreeSet::new() }
     }
 
-    /// One more range; it becomes a part of what is next to it.
+    /// Adds a range; it becomes a part of a region next to it.
     pub fn insert(&mut self, url: &Rc<str>, span: Span, what: T) {
         let url = self.url(url);
         let (mut start, mut end) = (span.offset, span.offset + u64::from(span.length));
@@ -76,7 +69,6 @@ impl<T> Regions<T> {
         self.regions[url].1.insert(start, Pending { end, parts });
     }
 
-    /// The largest region.
     pub fn take_largest(&mut self) -> Option<Region<T>> {
         let (_, url, start) = self.by_size.pop_last()?;
         let (name, regions) = &mut self.regions[url];

@@ -26,13 +26,13 @@ use super::{
 };
 use crate::{experiment::dolt::store::Store, failures::Failure};
 
-/// What Dolt's chunks hold, as stores name it.
+/// Format of the contents of Dolt's chunks, as stores name it.
 const NBF_VERSION: &str = "__DOLT__";
 
 /// The version of table files that the client says it writes.
 const NBS_VERSION: &str = "5";
 
-/// Which streams are asked for locations.
+/// Streams that can be asked for locations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     /// `StreamChunkLocations`
@@ -42,7 +42,6 @@ pub enum Streams {
 }
 
 impl Streams {
-    /// The call.
     pub fn method(self) -> &'static str {
         match self {
             Self::New => "StreamChunkLocations",
@@ -64,10 +63,6 @@ pub struct Client {
 
 impl Client {
     /// Connects to a server; `path` is the path of the remote's URL.
-    ///
-    /// # Errors
-    ///
-    /// Nobody answers.
     pub async fn connect(
         address: SocketAddr,
         path: &str,
@@ -88,10 +83,6 @@ impl Client {
 
     /// Clones: metadata, root and its chunk, then every file as a whole, three at a time. Every
     /// byte of every file is compared with what the store is known to hold.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn clone_files(&self, store: &Store) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let root = self.open(store).await?;
@@ -101,10 +92,6 @@ impl Client {
     }
 
     /// Fetches everything that was not written by the first `had` pushes; with 0 all there is.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn fetch(&self, store: &Store, had: usize) -> Result<Report, Failure> {
         let started = self.meter.begin();
         self.open(store).await?;
@@ -118,10 +105,6 @@ impl Client {
     }
 
     /// Reads the current version as a query over all rows does.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn scan(&self, store: &Store) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let root = self.open(store).await?;
@@ -130,10 +113,6 @@ impl Client {
     }
 
     /// Reads chains from the root to leaves.
-    ///
-    /// # Errors
-    ///
-    /// Something cannot be had, or is not what it should be.
     pub async fn point(&self, store: &Store, points: &Points) -> Result<Report, Failure> {
         let started = self.meter.begin();
         let root = self.open(store).await?;
@@ -141,7 +120,7 @@ impl Client {
         Ok(started.end(parts_ns))
     }
 
-    /// What every use of a remote begins with.
+    /// Opens the remote, as every use of it begins.
     async fn open(&self, store: &Store) -> Result<ChunkAddress, Failure> {
         let metadata = self.metadata().await?;
         if metadata.nbf_version != NBF_VERSION || metadata.storage_size != store.bytes() {
@@ -188,7 +167,7 @@ impl Client {
         Ok(root)
     }
 
-    /// All of them have to be there.
+    /// Checks that all these chunks are there.
     async fn has_chunks(&self, addresses: &[ChunkAddress]) -> Result<(), Failure> {
         for addresses in addresses.chunks(HAS_ADDRESSES) {
             let request = HasChunksRequest {
@@ -213,10 +192,6 @@ impl Client {
     }
 
     /// The files of the current version.
-    ///
-    /// # Errors
-    ///
-    /// The call fails.
     pub(super) async fn list(&self) -> Result<ListTableFilesResponse, Failure> {
         let request = ListTableFilesRequest {
             repo_id: self.id(),
@@ -260,7 +235,7 @@ impl Client {
         &self.path
     }
 
-    /// Of a path with two components; else the client sends none.
+    /// Returns the id of a path with two components; else the client sends none.
     pub(super) fn id(&self) -> Option<RepoId> {
         let (org, name) = self.path.split_once('/')?;
         (!name.contains('/')).then(|| RepoId { org: org.to_owned(), repo_name: name.to_owned() })

@@ -1,4 +1,4 @@
-//! What is read, in which order, whoever reads: a fetch, a scan, point reads.
+//! Walks: which chunks are read in which order by a fetch, a scan, point reads.
 
 use std::collections::HashSet;
 
@@ -17,16 +17,15 @@ use crate::{
     random::Random,
 };
 
-/// What a walk does with a chunk: which chunks it wants because of it.
+/// Function that takes a chunk and returns the chunks to read because of it.
 pub type Visit<'a> = dyn FnMut(ChunkAddress, Bytes) -> Result<Vec<ChunkAddress>, Failure> + 'a;
 
-/// Whoever can read chunks.
 pub trait Reads {
-    /// One fetch object: reads these chunks and all those that `visit` wants, as they become known,
-    /// until there are no more.
+    /// Reads these chunks and all those that `visit` wants with one fetch object, as they become
+    /// known, until there are no more.
     async fn walk(&self, from: Vec<ChunkAddress>, visit: &mut Visit<'_>) -> Result<(), Failure>;
 
-    /// One fetch object for these chunks; their contents in the order of the addresses.
+    /// Reads these chunks with one fetch object; their contents in the order of the addresses.
     async fn read(&self, addresses: &[ChunkAddress]) -> Result<Vec<Bytes>, Failure> {
         let mut contents = std::collections::HashMap::with_capacity(addresses.len());
         let mut keep = |address, bytes| {
@@ -43,7 +42,6 @@ pub trait Reads {
         addresses.iter().map(of).collect()
     }
 
-    /// One chunk.
     async fn one(&self, address: ChunkAddress) -> Result<Node, Failure> {
         let contents = self.read(&[address]).await?;
         contents
@@ -58,10 +56,6 @@ fn parse(contents: &[u8]) -> Result<Node, Failure> {
 
 /// Reads everything that can be reached from the root and was not written by the first `had`
 /// pushes.
-///
-/// # Errors
-///
-/// A chunk cannot be had, or not as many come as were written.
 pub async fn fetch(
     reads: &impl Reads,
     store: &Store,
@@ -87,10 +81,6 @@ pub async fn fetch(
 
 /// Reads the current version as a query over all rows does: for one node after the other all its
 /// children at once. How long each took.
-///
-/// # Errors
-///
-/// A chunk cannot be had, or the leaves are not those of the store, in order.
 pub async fn scan(
     reads: &impl Reads,
     store: &Store,
@@ -123,23 +113,16 @@ pub async fn scan(
     ))
 }
 
-/// Point reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Points {
-    /// How many,
     pub chains: usize,
     /// by how many readers at once.
     pub readers: usize,
-    /// Decides which.
     pub seed: u64,
 }
 
 /// Reads chains of chunks from the root to a leaf, each named by the one before; how long each
 /// chain took.
-///
-/// # Errors
-///
-/// A chunk cannot be had, or a chain does not end at a leaf of the store.
 pub async fn point(
     reads: &impl Reads,
     store: &Store,

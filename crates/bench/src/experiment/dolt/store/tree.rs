@@ -1,7 +1,7 @@
 //! The tree of a store as it grows: what each push adds to it.
 //!
 //! ```text
-//!   root --> commit --> root value --> table --> nodes of 100 to 650 children, levels of them --> leaves
+//!   root --> commit --> root value --> table --> levels of nodes --> leaves
 //!              |
 //!              +--> the commit of the push before
 //! ```
@@ -16,13 +16,13 @@ use busload_chunks::ChunkAddress;
 use super::contents::{Kind, make};
 use crate::random::Random;
 
-/// A node has at least so many children, unless it is the last of its level,
+/// Fewest children of a node that is not the last of its level.
 pub const CHILDREN_MIN: usize = 100;
 
-/// at most so many,
+/// Most children of a node.
 pub const CHILDREN_MAX: usize = 650;
 
-/// and between the two ends at one in so many of them.
+/// Between the two a node ends at one child in so many.
 const CHILDREN_STEP: u64 = 200;
 
 /// Bytes of a node per child: an address and a short key.
@@ -37,9 +37,7 @@ const TABLE_BYTES: usize = 400;
 /// A chunk that a push adds.
 #[derive(Clone, Debug)]
 pub struct Chunk {
-    /// Its address.
     pub address: ChunkAddress,
-    /// Its contents.
     pub contents: Vec<u8>,
 }
 
@@ -49,7 +47,7 @@ impl Chunk {
     }
 }
 
-/// How a tree grows.
+/// Growth of a tree by one push.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
     /// Leaves that a push adds behind the last.
@@ -77,7 +75,6 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Without a push.
     pub fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
@@ -91,7 +88,7 @@ impl Tree {
         }
     }
 
-    /// What the manifest names.
+    /// Address that the manifest names.
     pub fn root(&self) -> ChunkAddress {
         self.root
     }
@@ -147,7 +144,7 @@ impl Tree {
         drawn < share
     }
 
-    /// From a quarter of the mean to seven quarters, most of them near the mean.
+    /// Makes a leaf of a quarter of the mean to seven quarters, most of them near the mean.
     fn leaf(&mut self, mean_bytes: usize) -> Chunk {
         let mean = u64::try_from(mean_bytes).expect("a size fits in 64 bits");
         let bytes =
@@ -181,7 +178,7 @@ impl Tree {
         (addresses, added)
     }
 
-    /// What is above the tree of rows.
+    /// Makes the chunks above the tree of rows.
     fn top(&mut self, nodes: &[ChunkAddress]) -> Vec<Chunk> {
         self.made += 1;
         let seed = self.made;
@@ -196,7 +193,7 @@ impl Tree {
     }
 }
 
-/// How many of these the first node takes.
+/// Returns how many of these the first node takes.
 fn node_children(rest: &[ChunkAddress]) -> usize {
     let most = rest.len().min(CHILDREN_MAX);
     let ends = |child: &ChunkAddress| child.prefix().is_multiple_of(CHILDREN_STEP);
@@ -217,7 +214,7 @@ mod tests {
         chunks.iter().map(|chunk| (chunk.address, Node::parse(&chunk.contents).unwrap())).collect()
     }
 
-    /// Everything below an address, depth first.
+    /// Walks everything below an address, depth first.
     fn walk(
         nodes: &HashMap<ChunkAddress, Node>,
         from: ChunkAddress,

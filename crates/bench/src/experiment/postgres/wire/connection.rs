@@ -34,7 +34,7 @@ impl Connection {
         }
     }
 
-    /// Where requests are written to before [`Connection::send`].
+    /// Returns the buffer for requests before [`Connection::send`].
     pub fn unsent(&mut self) -> &mut Vec<u8> {
         &mut self.unsent
     }

@@ -10,7 +10,7 @@ use super::super::{
 };
 use crate::failures::Failure;
 
-/// How every payload's reply begins; it has 35 bytes.
+/// Beginning of every reply with a payload of 35 bytes.
 const BULK: &[u8; 5] = b"$35\r\n";
 
 const _: () = assert!(PAYLOAD_BYTES == 35);
@@ -20,7 +20,7 @@ const BULK_BYTES: usize = BULK.len() + PAYLOAD_BYTES + 2;
 
 const OK: &[u8; 5] = b"+OK\r\n";
 
-/// What comes before the row's key in a request: the table's name.
+/// Bytes before the row's key in a request, with the table's name.
 #[derive(Clone, Debug)]
 pub struct Prefix {
     get: Vec<u8>,
@@ -28,7 +28,6 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Keys are `TABLE:KEY`.
     pub fn of_table(table: &str) -> Self {
         Self::new(&format!("{table}:"))
     }
@@ -68,10 +67,6 @@ impl Prefix {
 
 /// Reads the reply to a request for `row` at the beginning of `bytes`: how many bytes it has and
 /// what it says, or `None` when it is not whole yet.
-///
-/// # Errors
-///
-/// The bytes are no reply.
 #[inline]
 pub fn read_reply(
     bytes: &[u8],

@@ -14,7 +14,7 @@ use crate::{
     experiment::postgres::rows::{Distribution, KEY_BYTES, Payload},
 };
 
-/// What a server in this process does with requests for rows.
+/// Faults of a server in this process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Manners {
     /// The n-th request of a connection is answered with another row.

@@ -29,7 +29,7 @@ fn addresses(count: u16) -> Vec<ChunkAddress> {
     (0..count).map(|number| ChunkAddress::of(&number.to_be_bytes())).collect()
 }
 
-/// All chunks of a request, one after the other in one file.
+/// Answers with all chunks of a request, one after the other in one file.
 fn all(request: &[ChunkAddress]) -> Result<Answer, Status> {
     let location = |index: u32| Location {
         table_file_id: 1,
@@ -51,7 +51,7 @@ fn all(request: &[ChunkAddress]) -> Result<Answer, Status> {
 }
 
 /// Lets the locations go as far as they get; what came.
-fn poll(locations: &mut Locations<'_>) -> Option<Result<Vec<Place>, Failure>> {
+fn poll(locations: &mut Locations<'_>) -> Option<Result<Vec<LocatedChunk>, Failure>> {
     locations.next().now_or_never()
 }
 
@@ -79,9 +79,11 @@ fn requests_have_512_addresses_and_answers_come_in_their_order() {
         answer(&opened, all(asked));
     }
     for asked in &requests {
-        let places = poll(&mut locations).unwrap().unwrap();
-        assert!(places.iter().map(|place| place.address).eq(asked.iter().copied()));
-        assert!(places.iter().all(|place| &*place.url == "http://host/a"));
+        let located = poll(&mut locations).unwrap().unwrap();
+        assert!(
+            located.iter().map(|located_chunk| located_chunk.address).eq(asked.iter().copied())
+        );
+        assert!(located.iter().all(|located_chunk| &*located_chunk.url == "http://host/a"));
     }
     assert_eq!(meter.begin().end(Vec::new()).counts.retries, 0);
 }
@@ -112,12 +114,12 @@ fn a_stream_that_breaks_is_opened_again_and_asked_for_what_is_owed() {
         }
     };
     let reading = async {
-        let mut places = locations.next().await.unwrap();
-        places.extend(locations.next().await.unwrap());
-        places
+        let mut located = locations.next().await.unwrap();
+        located.extend(locations.next().await.unwrap());
+        located
     };
-    let (places, ()) = runtime.block_on(futures_util::future::join(reading, answering));
-    assert!(places.iter().map(|place| place.address).eq(requests[1..].concat()));
+    let (located, ()) = runtime.block_on(futures_util::future::join(reading, answering));
+    assert!(located.iter().map(|located_chunk| located_chunk.address).eq(requests[1..].concat()));
     assert_eq!(opened.borrow().len(), 2);
 }
 
@@ -185,11 +187,11 @@ fn places_of_legacy_answers_are_those_of_new_ones() {
     let response =
         GetDownloadLocsResponse { locs: vec![loc], ..GetDownloadLocsResponse::default() };
     answer(&opened, Ok(Answer::Legacy(response)));
-    let places = poll(&mut locations).unwrap().unwrap();
+    let located = poll(&mut locations).unwrap().unwrap();
     let span = |offset, length| Span { offset, length };
     let expected = ChunkLocation { span: span(30, 7), dictionary: Some(span(2, 5)) };
-    assert_eq!((places[0].address, places[0].location), (asked[0], expected));
-    assert_eq!(&*places[0].url, "http://host/b");
+    assert_eq!((located[0].address, located[0].location), (asked[0], expected));
+    assert_eq!(&*located[0].url, "http://host/b");
 }
 
 #[test]

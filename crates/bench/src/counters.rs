@@ -1,4 +1,4 @@
-//! What a load saw: how many answers, how long they took, and what was wrong with them.
+//! Answers that a load saw: how many, how long they took, and what was wrong with them.
 
 use std::{
     cell::Cell,
@@ -20,24 +20,26 @@ use crate::{
 /// Rows with acknowledged upserts that counters keep, to be looked at afterwards.
 const ACKNOWLEDGED_KEPT: usize = 1_000;
 
-/// What a load, or a part of it, saw.
+/// Answers that a load, or a part of it, saw.
 #[derive(Clone, Debug)]
 pub struct Counters {
     /// Times of the requests that count, in nanoseconds.
     pub latency_ns: Histogram<u64>,
-    /// How late they were sent; of an open loop only.
+    /// Delays in sending them; of an open loop only.
     pub late_ns: Histogram<u64>,
-    /// Rows answered within the window.
+    /// Rows, or chunks, answered within the window.
     pub answered: u64,
     /// Rows answered at all, the warm-up included.
     pub answered_ever: u64,
+    /// Moment of the last answer within the window.
+    pub last_ns: u64,
     /// Requests never answered; of an open loop only.
     pub unanswered: u64,
     /// The schedule of an open loop was given up.
     pub overloaded: bool,
     /// Refusals and wrong answers.
     pub failed: Failed,
-    /// Some of the rows whose upsert was acknowledged.
+    /// Rows whose upsert was acknowledged: some of them.
     pub acknowledged: Vec<u64>,
     /// Versions of upserts that were handed out.
     pub versions: u64,
@@ -45,17 +47,14 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Nothing seen so far.
-    ///
-    /// # Errors
-    ///
-    /// Never: the histogram's bounds are right.
+    /// Makes counters that have seen nothing.
     pub fn new() -> Result<Self> {
         Ok(Self {
             latency_ns: new_histogram()?,
             late_ns: new_histogram()?,
             answered: 0,
             answered_ever: 0,
+            last_ns: 0,
             unanswered: 0,
             overloaded: false,
             failed: Failed::default(),
@@ -71,6 +70,7 @@ impl Counters {
         self.answered_ever += rows;
         if window.contains(now_ns) {
             self.answered += rows;
+            self.last_ns = self.last_ns.max(now_ns);
             record(&mut self.latency_ns, now_ns.saturating_sub(asked_ns));
         }
     }
@@ -106,15 +106,12 @@ impl Counters {
     }
 
     /// Adds what another part of the load saw.
-    ///
-    /// # Errors
-    ///
-    /// Never: all histograms have the same bounds.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.latency_ns.add(&other.latency_ns)?;
         self.late_ns.add(&other.late_ns)?;
         self.answered += other.answered;
         self.answered_ever += other.answered_ever;
+        self.last_ns = self.last_ns.max(other.last_ns);
         self.unanswered += other.unanswered;
         self.overloaded |= other.overloaded;
         self.failed.merge(&other.failed);
@@ -125,7 +122,7 @@ impl Counters {
 }
 
 thread_local! {
-    /// Which shard this thread writes to. Threads that never asked for one share the first.
+    /// Shard that this thread writes to. Threads that never asked for one share the first.
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -138,11 +135,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// One shard for each of `threads` threads and one for all others.
-    ///
-    /// # Errors
-    ///
-    /// As [`Counters::new`].
+    /// Makes a shard for each of `threads` threads and one for all others.
     pub fn new(threads: usize) -> Result<Self> {
         let counters: Result<Vec<_>> =
             (0..=threads).map(|_| Ok(Mutex::new(Counters::new()?))).collect();
@@ -155,7 +148,6 @@ impl Shards {
         SHARD.set(index);
     }
 
-    /// This thread's counters.
     #[inline]
     pub fn own(&self) -> MutexGuard<'_, Counters> {
         self.counters[SHARD.get() % self.counters.len()]
@@ -163,11 +155,7 @@ impl Shards {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them together.
-    ///
-    /// # Errors
-    ///
-    /// As [`Counters::merge`].
+    /// Adds up the counters of all threads.
     pub fn total(&self) -> Result<Counters> {
         let mut total = Counters::new()?;
         for counters in &self.counters {

@@ -1,4 +1,4 @@
-//! One table file on disk, and what its own index says of it.
+//! Table files as Dolt writes them, classic and archives, and what their own indexes say of them.
 
 use std::{
     fs::{self, File},
@@ -9,15 +9,28 @@ use std::{
 
 use anyhow::{Context, Result};
 use busload_chunks::{
-    FileKind, FileSpec, TableIndex,
-    write::{ArchiveWriter, ClassicWriter},
+    ChunkAddress, FileKind, FileSpec, TableIndex,
+    write::{ArchiveWriter, ClassicWriter, manifest},
 };
 use bytes::Bytes;
 
-use super::{TableFile, tree::Chunk};
-
-/// What objects of archives end with.
+/// The end of an archive's object name.
 const ARCHIVE_SUFFIX: &str = ".darc";
+
+/// A table file of a store.
+#[derive(Clone, Debug)]
+pub struct TableFile {
+    /// The object's name within the store: the id, for archives with `.darc`.
+    pub name: String,
+    pub id: String,
+    pub kind: FileKind,
+    pub bytes: u64,
+    /// CRC-32C of all its bytes.
+    pub crc: u32,
+    pub chunk_count: u32,
+    /// Offset of its index.
+    pub index_from: u64,
+}
 
 /// A table file just written.
 pub struct Written {
@@ -26,20 +39,19 @@ pub struct Written {
     pub index: TableIndex,
 }
 
-/// Writes these chunks in this order.
-///
-/// # Errors
-///
-/// There is no room, or what was written cannot be read again.
-pub fn write(directory: &Path, kind: FileKind, chunks: &[Chunk]) -> Result<Written> {
+/// Takes the contents of a chunk; its address.
+pub type Push<'a> = dyn FnMut(&[u8]) -> io::Result<ChunkAddress> + 'a;
+
+/// Writes a table file with all chunks that `push_all` pushes, in their order.
+pub fn write(
+    directory: &Path,
+    kind: FileKind,
+    push_all: impl FnOnce(&mut Push<'_>) -> io::Result<()>,
+) -> Result<Written> {
     let named = || format!("cannot write a table file in {}", directory.display());
     let unnamed = directory.join("unnamed");
     let out = Summing { out: BufWriter::new(File::create(&unnamed).with_context(named)?), crc: 0 };
-    let (spec, mut out) = match kind {
-        FileKind::Classic => classic(out, chunks),
-        FileKind::Archive => archive(out, chunks),
-    }
-    .with_context(named)?;
+    let (spec, mut out) = write_to(out, kind, push_all).with_context(named)?;
     out.flush().with_context(named)?;
     let id = spec.id.to_string();
     let name = match kind {
@@ -50,31 +62,36 @@ pub fn write(directory: &Path, kind: FileKind, chunks: &[Chunk]) -> Result<Writt
     fs::rename(&unnamed, &path).with_context(named)?;
     let (index, bytes, index_from) =
         index_of(&path, kind, spec).context("a table file just written")?;
-    let file = TableFile {
-        name,
-        id,
-        kind,
-        bytes,
-        crc: out.crc,
-        chunk_count: spec.chunk_count,
-        index_from,
-    };
+    let (crc, chunk_count) = (out.crc, spec.chunk_count);
+    let file = TableFile { name, id, kind, bytes, crc, chunk_count, index_from };
     Ok(Written { spec, file, index })
 }
 
-fn classic(out: Summing, chunks: &[Chunk]) -> io::Result<(FileSpec, Summing)> {
-    let mut writer = ClassicWriter::new(out);
-    chunks.iter().try_for_each(|chunk| writer.push(&chunk.contents).map(drop))?;
-    writer.finish()
+fn write_to(
+    out: Summing,
+    kind: FileKind,
+    push_all: impl FnOnce(&mut Push<'_>) -> io::Result<()>,
+) -> io::Result<(FileSpec, Summing)> {
+    match kind {
+        FileKind::Classic => {
+            let mut writer = ClassicWriter::new(out);
+            push_all(&mut |contents| writer.push(contents))?;
+            writer.finish()
+        }
+        FileKind::Archive => {
+            let mut writer = ArchiveWriter::new(out);
+            push_all(&mut |contents| writer.push(contents))?;
+            writer.finish()
+        }
+    }
 }
 
-fn archive(out: Summing, chunks: &[Chunk]) -> io::Result<(FileSpec, Summing)> {
-    let mut writer = ArchiveWriter::new(out);
-    chunks.iter().try_for_each(|chunk| writer.push(&chunk.contents).map(drop))?;
-    writer.finish()
+/// Writes a store's manifest.
+pub fn write_manifest(directory: &Path, root: ChunkAddress, specs: &[FileSpec]) -> Result<()> {
+    fs::write(directory.join("manifest"), manifest(root, specs)).context("cannot write a manifest")
 }
 
-/// The index, the file's size, and where the index begins.
+/// Reads a file's index: the index, the file's size, and where the index begins.
 fn index_of(path: &Path, kind: FileKind, spec: FileSpec) -> Result<(TableIndex, u64, u64)> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
@@ -100,7 +117,7 @@ fn tail(file: &File, bytes: u64, tail_bytes: u64) -> Result<Bytes> {
     Ok(Bytes::from(tail))
 }
 
-/// Where the file goes; sums up what is written.
+/// A writer that sums up what it writes.
 struct Summing {
     out: BufWriter<File>,
     crc: u32,

@@ -1,0 +1,81 @@
+//! Experiments against busload and its peers, over the protocols they speak.
+//!
+//! ```text
+//!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, dolt, disk}
+//!              |
+//!              +--> server, busload: programs, started, pinned, stopped by cleanup in any case
+//!              +--> remote: an S3 server in this process, as far away as asked for
+//!              +--> measure --> load: one thread, one epoll, requests built ahead
+//!              +--> counters --> sample: what many clients saw, processors used
+//!              +--> tables: rows measured in turns, medians, ratios
+//!              +--> report (table, CSV), chart (SVG), targets
+//! ```
+//!
+//! The server is measured from outside, as its peers are; only `postgres` also uses busload's
+//! library for Postgres tables, in this process, where `chunks` and `dolt` run the S3 server that
+//! busload reads from. The bench runs on Linux only: it pins processes, and the open loop needs
+//! `epoll_pwait2`. Elsewhere this library is empty.
+
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+mod busload;
+mod bytes;
+mod case;
+mod chart;
+mod cleanup;
+mod cli;
+mod clock;
+mod counters;
+mod experiment;
+mod failures;
+mod limits;
+mod load;
+mod machine;
+mod measure;
+mod null_server;
+mod presence;
+mod random;
+mod remote;
+mod replies;
+mod report;
+mod requests;
+mod sample;
+mod schedule;
+mod server;
+mod sockets;
+mod stats;
+mod strace;
+mod table_files;
+mod tables;
+mod targets;
+mod traffic;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, UsageError};
+
+/// Does what the command line says. Wrong arguments end with 2, everything else that fails with 1.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Command::Kv(arguments) => experiment::kv(arguments),
+        Command::Growth(arguments) => experiment::growth(arguments),
+        Command::Recovery(arguments) => experiment::recovery(arguments),
+        Command::Connections(arguments) => experiment::connections(arguments),
+        Command::Postgres(arguments) => experiment::postgres(arguments),
+        Command::Chunks(arguments) => experiment::chunks(arguments),
+        Command::Dolt(arguments) => experiment::dolt(arguments),
+        Command::Disk(arguments) => experiment::disk(arguments),
+        Command::NullServer(arguments) => null_server::run(arguments.listen, arguments.reply_bytes),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("busload-bench: {error:#}");
+            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
+        }
+    }
+}
