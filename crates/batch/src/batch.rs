@@ -3,7 +3,8 @@
 /// Entries that are dispatched together, as one statement or call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<K, T> {
-    /// Id to pass to [`RequestQueue::answer`](crate::RequestQueue::answer) and [`RequestQueue::end`](crate::RequestQueue::end).
+    /// Id to pass to [`RequestQueue::answer`](crate::RequestQueue::answer) and
+    /// [`RequestQueue::end`](crate::RequestQueue::end).
     pub id: BatchId,
     /// Keys to read or writes to make.
     pub content: Content<K, T>,
@@ -16,7 +17,8 @@ pub struct BatchId {
     pub(crate) serial: u64,
 }
 
-/// Content of a batch. [`RequestQueue::answer`](crate::RequestQueue::answer) takes an entry's index in it.
+/// Content of a batch. [`RequestQueue::answer`](crate::RequestQueue::answer) takes an entry's index
+/// in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<K, T> {
     /// Keys to read, sorted, each once.

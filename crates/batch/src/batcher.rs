@@ -11,7 +11,8 @@
 //! A caller puts its request in the queue under a short lock and wakes the driver. The driver runs
 //! after the tasks that are runnable now, so their requests are dispatched together. When a batch
 //! ends, its waiters are answered first; the driver runs after them, so their next requests go into
-//! the next batch. [`RequestQueue`](crate::RequestQueue) has all rules of order, limits and dispatch.
+//! the next batch. [`RequestQueue`](crate::RequestQueue) has all rules of order, limits and
+//! dispatch.
 //!
 //! * Overload: a full queue refuses at once ([`BatchError::Full`]); nothing else is unbounded.
 //! * Cancellation: dropping a future removes its request from the queue. Other requests are not
@@ -51,8 +52,8 @@ pub struct BatcherSettings {
 /// Clones are handles of the same queue and may be used on any thread; the batches run on the
 /// runtime that the batcher was started on. A lone request is sent at once. Requests that tasks
 /// make at the same time share a batch, and so do requests that come while batches are in flight,
-/// as [`QueueSettings::dispatch`] says. [`RequestQueue`](crate::RequestQueue) has all rules of order and sharing: a
-/// read that was made after a write was acknowledged sees that write.
+/// as [`QueueSettings::dispatch`] says. [`RequestQueue`](crate::RequestQueue) has all rules of
+/// order and sharing: a read that was made after a write was acknowledged sees that write.
 ///
 /// * Overload: a full queue refuses at once with [`BatchError::Full`].
 /// * Cancellation: a caller that gives up drops its future. Other requests are not affected, and a

@@ -18,16 +18,17 @@
 //! A batch that can be sent takes all pending requests, up to a limit, and is sent at once; it
 //! never waits for more. A lone request has no delay, a thousand at once share a batch, and batches
 //! grow with the load by themselves, with no time to tune. A batch in flight occupies something
-//! that others need, such as a connection, so there is one refinement ([`DispatchPolicy::WhenFree`]):
-//! with no batch of its class in flight a batch is sent at once; beside others it is sent when it
-//! has at least `min_batch` entries, or when its oldest entry has waited for the mean batch time.
-//! [`DispatchPolicy::Window`], the usual fixed window of size and time, is there for comparison.
+//! that others need, such as a connection, so there is one refinement
+//! ([`DispatchPolicy::WhenFree`]): with no batch of its class in flight a batch is sent at once;
+//! beside others it is sent when it has at least `min_batch` entries, or when its oldest entry has
+//! waited for the mean batch time. [`DispatchPolicy::Window`], the usual fixed window of size and
+//! time, is there for comparison.
 //!
 //! # Two layers
 //!
-//! * [`RequestQueue`]: the core. It has no IO, no clock and no threads: requests go in, batches come out,
-//!   and the time is an argument. Every call costs O(1) amortised; a read takes about 150 ns in
-//!   all.
+//! * [`RequestQueue`]: the core. It has no IO, no clock and no threads: requests go in, batches
+//!   come out, and the time is an argument. Every call costs O(1) amortised; a read takes about 150
+//!   ns in all.
 //! * `Batcher` (feature `tokio`): the queue with a clock, tasks and futures around it.
 //!   `batcher.load(key).await`.
 //!
@@ -54,10 +55,10 @@
 //!
 //! The queue bounds pending requests and their bytes, a batch's entries and bytes, and the number
 //! of batches in flight. A full queue refuses at once with [`Refusal::Full`] and returns the
-//! waiter. A caller may cancel with [`leave`](RequestQueue::leave) at any time, and [`RequestQueue::expire`]
-//! returns requests whose deadline has passed: neither affects other requests, nor stops a batch in
-//! flight. The queue returns each waiter exactly once: refused, cancelled, expired, answered, or
-//! with the end of its batch.
+//! waiter. A caller may cancel with [`leave`](RequestQueue::leave) at any time, and
+//! [`RequestQueue::expire`] returns requests whose deadline has passed: neither affects other
+//! requests, nor stops a batch in flight. The queue returns each waiter exactly once: refused,
+//! cancelled, expired, answered, or with the end of its batch.
 //!
 //! The queue itself has no shutdown. A caller that stops adding requests goes on calling it until
 //! [`RequestQueue::is_empty`].

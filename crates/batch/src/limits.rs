@@ -19,8 +19,8 @@ pub const BATCHES_IN_FLIGHT_MAX: usize = 255;
 // queue. Slot numbers are `u32`.
 const _: () = assert!(REQUESTS_MAX as u64 * (BATCHES_IN_FLIGHT_MAX as u64 + 1) < u32::MAX as u64);
 
-/// Upper bound of [`QueueSettings::write_partitions`](crate::QueueSettings::write_partitions): choosing a batch of writes
-/// looks at all partitions.
+/// Upper bound of [`QueueSettings::write_partitions`](crate::QueueSettings::write_partitions):
+/// choosing a batch of writes looks at all partitions.
 pub const WRITE_PARTITIONS_MAX: usize = 1024;
 
 /// Number of entries, as a multiple of a batch, that the search of a partition for further writes

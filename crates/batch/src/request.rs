@@ -9,8 +9,8 @@ use thiserror::Error;
 pub struct RequestOptions {
     /// Bytes of the request's key.
     pub bytes: usize,
-    /// Deadline on the clock of `now`. When it has passed, [`RequestQueue::expire`](crate::RequestQueue::expire)
-    /// returns the waiter.
+    /// Deadline on the clock of `now`. When it has passed,
+    /// [`RequestQueue::expire`](crate::RequestQueue::expire) returns the waiter.
     pub deadline: Option<Duration>,
 }
 
@@ -37,9 +37,9 @@ pub enum Refusal {
     /// The queue is full. It takes requests again when some have left.
     #[error("the queue is full: at most {requests_max} requests and {bytes_max} bytes may wait")]
     Full {
-        /// Value of [`QueueSettings::requests_max`](crate::QueueSettings::requests_max).
+        /// The limit that was reached: [`requests_max`](crate::QueueSettings::requests_max).
         requests_max: usize,
-        /// Value of [`QueueSettings::bytes_max`](crate::QueueSettings::bytes_max).
+        /// The limit: the value of [`QueueSettings::bytes_max`](crate::QueueSettings::bytes_max).
         bytes_max: usize,
     },
     /// The request would not fit into an empty queue either.
@@ -47,7 +47,7 @@ pub enum Refusal {
     TooLarge {
         /// Bytes that the request counts.
         bytes: usize,
-        /// Value of [`QueueSettings::bytes_max`](crate::QueueSettings::bytes_max).
+        /// The limit: the value of [`QueueSettings::bytes_max`](crate::QueueSettings::bytes_max).
         bytes_max: usize,
     },
     /// The batcher around the queue was closed. The queue itself never returns this.

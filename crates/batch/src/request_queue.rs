@@ -203,9 +203,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         }
     }
 
-    /// Returns when [`next_batch`](RequestQueue::next_batch) or [`expire`](RequestQueue::expire) will next have
-    /// something to do if nothing else is called before; `now` if they have already, `None` if
-    /// never.
+    /// Returns when [`next_batch`](RequestQueue::next_batch) or [`expire`](RequestQueue::expire)
+    /// will next have something to do if nothing else is called before; `now` if they have already,
+    /// `None` if never.
     pub fn next_wake(&self, now: Duration) -> Option<Duration> {
         let dispatch = self.queues.first_due(&self.entries, &self.traffic());
         let dispatch = dispatch.filter(|_| self.in_flight_batches.has_place());

@@ -147,7 +147,7 @@ pub enum BatchError<E> {
     TooLarge {
         /// Bytes that the request counts.
         bytes: usize,
-        /// Value of [`QueueSettings::bytes_max`](crate::QueueSettings::bytes_max).
+        /// The limit: the value of [`QueueSettings::bytes_max`](crate::QueueSettings::bytes_max).
         bytes_max: usize,
     },
     /// The request's deadline passed.

@@ -122,9 +122,9 @@ pub enum SettingsError {
          which every request counts besides its key"
     )]
     BytesTooFew {
-        /// Value of `bytes_max`.
+        /// The value of `bytes_max` that was given.
         value: usize,
-        /// Value of [`REQUEST_OVERHEAD_BYTES`].
+        /// The least value: that of [`REQUEST_OVERHEAD_BYTES`].
         overhead: usize,
     },
     /// A batch could never have as many entries as the dispatch policy asks for.
@@ -136,7 +136,7 @@ pub enum SettingsError {
         setting: &'static str,
         /// Value of the setting.
         value: usize,
-        /// Value of [`QueueSettings::batch_entries_max`].
+        /// The limit: the value of [`QueueSettings::batch_entries_max`].
         batch_entries_max: usize,
     },
 }

@@ -49,6 +49,9 @@ enum Company {
     Several,
 }
 
+/// Request queue of a service.
+type Queue<S, R> = RequestQueue<<S as Service>::Key, <S as Service>::Write, R>;
+
 /// A waiter of a batch that ended, with the index of its entry.
 pub(crate) type EndedWaiter<S, R> = (usize, Answered<R, Receipt<S>>);
 
@@ -120,7 +123,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
     fn submit(
         &self,
         reply: R,
-        join: impl FnOnce(&mut RequestQueue<S::Key, S::Write, R>, R) -> Result<RequestId, Refused<R>>,
+        join: impl FnOnce(&mut Queue<S, R>, R) -> Result<RequestId, Refused<R>>,
     ) -> Result<RequestId, Refused<R>> {
         let mut state = self.lock();
         if state.phase != Phase::Open {
@@ -208,7 +211,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
 }
 
 impl<S: Service, R: Reply<S>> State<S, R> {
-    fn new(queue: RequestQueue<S::Key, S::Write, R>) -> Self {
+    fn new(queue: Queue<S, R>) -> Self {
         Self { queue, phase: Phase::Open, owed: 0, answered: Company::Alone, spare: Vec::new() }
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_starts_with_the_first_trip_and_moves_by_an_eighth() {
+    fn mean_starts_with_the_first_batch_and_moves_by_an_eighth() {
         assert_eq!(mean_of(&[]), None);
         assert_eq!(mean_of(&[400]), Some(Duration::from_micros(400)));
         assert_eq!(mean_of(&[400, 800]), Some(Duration::from_micros(450)));
@@ -103,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn trip_that_hung_counts_as_a_few() {
+    fn batch_that_hung_counts_as_a_few() {
         assert_eq!(mean_of(&[400, 30_000_000]), Some(Duration::from_micros(350 + 400)));
     }
 
     #[test]
-    fn mean_follows_when_all_trips_become_slow() {
+    fn mean_follows_when_all_batches_become_slow() {
         let slow = 100_000;
         let mean = mean_of(&[&[0][..], &[slow; 60]].concat()).expect("there were batches");
         assert!(Duration::from_micros(slow * 9 / 10) < mean, "{mean:?}");

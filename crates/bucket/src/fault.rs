@@ -56,7 +56,7 @@ pub struct Rule {
     pub count: u64,
     /// Probability of the fault, drawn from the proxy's seed.
     pub probability: f64,
-    /// Fault to inject.
+    /// Fault that the rule injects.
     pub fault: Fault,
 }
 

@@ -26,7 +26,7 @@ use crate::{
 };
 use line::Line;
 
-/// One recorded request.
+/// A request that the proxy has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// HTTP method: GET, HEAD, ...

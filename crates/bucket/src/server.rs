@@ -111,7 +111,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Removes an object.
+    /// Removes an object from the directory.
     pub fn delete(&self, key: &str) -> io::Result<()> {
         let path = self.directory.join(key);
         fs::remove_file(&path)?;

@@ -127,7 +127,7 @@ impl Files {
         String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
     }
 
-    /// Removes the directory.
+    /// Removes the directory and its files.
     pub fn remove(&self) {
         // Part of it may be gone already; leftovers stay in the temporary directory.
         let _ = fs::remove_dir_all(&self.root);

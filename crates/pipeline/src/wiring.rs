@@ -378,7 +378,7 @@ impl Shutdown {
             now + SHUTDOWN_GRACE
         });
         if self.quiet_until.is_none() && net.is_drained() {
-            net.linger();
+            net.start_grace_period();
             self.quiet_until = Some(now + SHUTDOWN_QUIET);
         } else if self.quiet_until.is_some() && net.take_discarded() {
             self.quiet_until = Some(now + SHUTDOWN_QUIET);

@@ -350,7 +350,7 @@ fn shutdown_answers_what_was_received_whole_and_nothing_else() {
     world.settle();
     assert!(world.net.is_drained());
     assert_eq!(world.replies(&mut client), ["OK", ":2"]);
-    world.net.linger();
+    world.net.start_grace_period();
     world.turns();
     assert!(world.clients.is_closed(client.id), "the client sees the end");
     world.clients.write(client.id, &request(&["INCR", "k"]));

@@ -68,7 +68,7 @@ pub(crate) struct KeyColumn {
     pub(crate) collation: Option<String>,
 }
 
-/// One value column.
+/// A value column, as Postgres describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueColumn {
     pub(crate) name: String,

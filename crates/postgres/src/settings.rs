@@ -86,7 +86,7 @@ pub struct Keepalive {
     pub enabled: bool,
     /// Silence before the first probe.
     pub idle: Duration,
-    /// Time between probes.
+    /// Time between two keepalive probes.
     pub interval: Duration,
     /// Number of unanswered probes that end the connection.
     pub count: u32,

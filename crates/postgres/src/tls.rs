@@ -59,10 +59,10 @@ pub enum SslMode {
     VerifyFull,
 }
 
-/// Settings of TLS.
+/// Settings of TLS, as libpq takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Mode, from `sslmode`.
+    /// How much is checked, from `sslmode`.
     pub mode: SslMode,
     /// Trusted roots, from `sslrootcert`.
     pub roots: RootCertificates,

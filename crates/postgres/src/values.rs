@@ -121,7 +121,7 @@ pub(crate) fn parse_list(text: &str) -> Vec<String> {
     text.split(',').map(str::to_owned).collect()
 }
 
-/// Parses one letter.
+/// Parses an option that is one letter.
 pub(crate) fn parse_letter(option: &str, text: &str) -> Result<char, SettingsError> {
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {

@@ -47,7 +47,7 @@ pub(crate) enum Change {
     SetFields(Vec<(usize, Bytes)>),
     /// Sets some columns, by index, to NULL.
     ClearFields(ColumnSet),
-    /// Deletes the row.
+    /// Deletes the row of the key.
     Delete,
 }
 
@@ -56,11 +56,11 @@ pub(crate) enum Change {
 pub enum Kind {
     /// Sets the only value column.
     Set,
-    /// Sets these columns.
+    /// Sets these columns of the row.
     SetFields(ColumnSet),
     /// Sets these columns to NULL.
     ClearFields(ColumnSet),
-    /// Deletes the row.
+    /// Deletes the row of the key.
     Delete,
 }
 

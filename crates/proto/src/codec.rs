@@ -41,7 +41,7 @@ where
     }
 }
 
-/// Encoder of [`ExactCodec`].
+/// Encoder of messages for [`ExactCodec`].
 #[derive(Clone, Copy, Debug)]
 pub struct ExactEncoder<T> {
     messages: PhantomData<T>,

@@ -6,7 +6,8 @@
 //! time.
 //!
 //! ```sh
-//! cargo run --release -p busload --example get_chunk -- http://127.0.0.1:6381 db file:///path/to/store ADDRESS...
+//! cargo run --release -p busload --example get_chunk -- \
+//!     http://127.0.0.1:6381 db file:///path/to/store ADDRESS...
 //! ```
 
 use std::{

@@ -34,7 +34,7 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Status of a request without the password.
 const UNAUTHORIZED: u16 = 401;
 
-/// Executes the command.
+/// Executes a command of `busload cache`.
 pub fn run(command: &CacheCommand, config: &Config) -> Result<(), Failure> {
     logger::init(config.log_level.min(log::LevelFilter::Warn));
     match command {

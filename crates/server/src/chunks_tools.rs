@@ -19,7 +19,7 @@ use crate::{
     progress::Meter,
 };
 
-/// Executes the command.
+/// Executes a command of `busload chunks`.
 pub fn run(command: &ChunksCommand) -> Result<(), Failure> {
     logger::init(log::LevelFilter::Warn);
     match command {

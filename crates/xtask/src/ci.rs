@@ -5,12 +5,14 @@ use anyhow::Result;
 use crate::{
     clients, limits, postgres, rules,
     steps::{Steps, cargo, run},
+    words,
 };
 
 /// Everything a change must pass.
 pub fn ci() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("format", || run(cargo().args(["fmt", "--all", "--check"])));
+    steps.step("words", words::check);
     steps.step("limits page", || limits::run(limits::Mode::Check));
     steps.step("dependency rules", rules::check);
     steps.step("clippy", || {
@@ -36,7 +38,7 @@ pub fn ci() -> Result<()> {
     steps.finish()
 }
 
-/// All tests.
+/// Runs all tests, as the README says.
 pub fn test() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("Postgres server", postgres::ensure);

@@ -31,7 +31,7 @@ struct Limit {
 /// Whether the page is written or compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Write the page.
+    /// Write the page anew.
     Write,
     /// Fail if the page differs from the code.
     Check,
@@ -258,10 +258,19 @@ mod tests {
 
     #[test]
     fn constants_are_found_with_their_docs_and_values() {
-        let text = "/// Bytes of a\n/// piece, see [`ALL`](crate::ALL) and [`B`].\npub const PIECE_BYTES: usize = 1 << 20;\n\
-                    #[rustfmt::skip]\npub(super) const ALL: usize =\n    2 * (PIECE_BYTES + 1) as usize;\n\
-                    /// Not a limit.\nfn f() {}\npub const WAIT: Duration = Duration::from_millis(3 * 500);";
-        let limits = parse(text);
+        let text = [
+            "/// Bytes of a",
+            "/// piece, see [`ALL`](crate::ALL) and [`B`].",
+            "pub const PIECE_BYTES: usize = 1 << 20;",
+            "#[rustfmt::skip]",
+            "pub(super) const ALL: usize =",
+            "    2 * (PIECE_BYTES + 1) as usize;",
+            "/// Not a limit.",
+            "fn f() {}",
+            "pub const WAIT: Duration = Duration::from_millis(3 * 500);",
+        ];
+        let text = text.join("\n");
+        let limits = parse(&text);
         let values = limits.iter().map(|l| (l.name.clone(), l.expression.clone())).collect();
         let shown: Vec<_> =
             limits.iter().map(|limit| (shown(limit, &values), limit.doc.as_str())).collect();

@@ -50,14 +50,18 @@ const WORDS: [(&str, &str); 24] = [
 ];
 
 /// Where such a word stays: the word, how the line around it reads, and why.
-const ALLOWED: [(&str, &str, &str); 8] = [
+const ALLOWED: [(&str, &str, &str); 12] = [
     ("flight", "in flight", "sent and not yet answered: the field's term"),
     ("flight", "in_flight", "sent and not yet answered: the field's term"),
+    ("flight", "inflight", "sent and not yet answered: the field's term"),
     ("flight", "single flight", "one read for all who ask: the field's term"),
     ("flight", "single-flight", "one read for all who ask: the field's term"),
     ("herd", "thundering", "the field's term"),
     ("linger", "so_linger", "an option of sockets"),
     ("linger", "socket_linger", "an option of sockets"),
+    ("linger", "zero_linger", "an option of sockets"),
+    ("linger", "linger time", "an option of sockets"),
+    ("trip", "round_trip", "a message and its answer: the field's term"),
     ("trip", "round trip", "a message and its answer: the field's term"),
 ];
 
@@ -67,6 +71,10 @@ const ALLOWED_FILES: [(&str, &str); 3] = [
     ("CHANGELOG.md", "names settings and metrics as they were"),
     ("crates/xtask/src/words.rs", "lists them"),
 ];
+
+/// Lines that cannot be shorter: file, what they hold, and why.
+const LONG_LINES: [(&str, &str, &str); 1] =
+    [("crates/server/src/log_tools.rs", "(100 bytes) expires=", "a snapshot of a longer line")];
 
 /// Reads every source file and page, and names what breaks a rule.
 pub fn check() -> Result<()> {
@@ -107,20 +115,23 @@ fn examine(name: &str, text: &str) -> Vec<(usize, String)> {
     let mut findings = Vec::new();
     let words_stay = ALLOWED_FILES.iter().any(|(file, _)| *file == name);
     let (markdown, rust) = (name.ends_with(".md"), name.ends_with(".rs"));
-    let mut fenced = false;
+    let (mut fenced, mut last_word) = (false, "");
     for (index, line) in text.lines().enumerate() {
         fenced ^= markdown && line.trim_start().starts_with("```");
         let drawn = markdown && (fenced || line.starts_with('|'));
         let columns = line.chars().count();
-        if COLUMN_MAX < columns && !drawn && !is_lone_url(line) {
+        let is_fixed =
+            LONG_LINES.iter().any(|(file, text, _)| *file == name && line.contains(text));
+        if COLUMN_MAX < columns && !drawn && !is_fixed && !is_lone_url(line) {
             findings.push((index + 1, format!("{columns} columns, at most {COLUMN_MAX}")));
         }
         if !words_stay {
-            let wrong = wrong_words(line).into_iter();
+            let wrong = wrong_words(last_word, line).into_iter();
             findings.extend(wrong.map(|(said, better)| {
                 (index + 1, format!("says `{said}`; the field's word is {better}"))
             }));
         }
+        last_word = line.split_whitespace().next_back().unwrap_or_default();
     }
     if rust {
         findings.extend(short_docs(text));
@@ -133,10 +144,12 @@ fn is_lone_url(line: &str) -> bool {
     text.contains("://") && !text.contains(' ')
 }
 
-/// Words of the list in a line, unless the line is one in which they may stand.
-fn wrong_words(line: &str) -> Vec<(&'static str, &'static str)> {
+/// Words of the list in a line, unless they may stand there. A phrase may begin with the last word
+/// of the line before.
+fn wrong_words(last_word: &str, line: &str) -> Vec<(&'static str, &'static str)> {
     let parts = parts(line);
-    let lower = line.to_lowercase();
+    let text = line.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let lower = format!("{last_word} {text}").to_lowercase();
     let is_allowed = |word: &str| {
         ALLOWED.iter().any(|(allowed, context, _)| *allowed == word && lower.contains(context))
     };
@@ -166,8 +179,12 @@ fn parts(line: &str) -> Vec<String> {
     parts
 }
 
-/// Item docs of one line that has too few words.
+/// Item docs of one line that has too few words. Where clap is used docs are help texts, which
+/// may be as short as their flag is clear.
 fn short_docs(text: &str) -> Vec<(usize, String)> {
+    if text.contains("clap") {
+        return Vec::new();
+    }
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
     let is_doc = |index: usize| lines.get(index).is_some_and(|line| line.starts_with("///"));
     let is_short = |index: &usize| {

@@ -143,7 +143,7 @@ async fn a_request_that_waits_is_late_when_its_timeout_has_passed_and_is_never_s
 }
 
 #[tokio::test]
-async fn a_request_under_way_is_late_at_its_deadline_and_its_trip_keeps_the_order_of_its_key() {
+async fn a_request_under_way_is_late_at_its_deadline_and_its_batch_keeps_the_order_of_its_key() {
     let mut test = start(timeout(1000));
     let batcher = test.batcher.clone();
     let store = asked!(batcher.store(1, 1));

@@ -102,7 +102,7 @@ async fn callers_of_one_key_share_one_entry_and_one_value_that_none_of_them_can_
 
 #[tokio::test]
 async fn a_read_never_joins_one_under_way_unless_that_was_asked_for() {
-    for (settings, trips_expected) in [(BatcherSettings::default(), 2), (joining(), 1)] {
+    for (settings, batches_expected) in [(BatcherSettings::default(), 2), (joining(), 1)] {
         let (batcher, mut batches) = gate(settings);
         let first = load(&batcher, 1);
         let mut seen = vec![batches.next().await];
@@ -111,7 +111,7 @@ async fn a_read_never_joins_one_under_way_unless_that_was_asked_for() {
         let others: Vec<Load> = (10..20).map(|key| load(&batcher, key)).collect();
         seen.extend(batches.arrived().await);
         let with_key = seen.iter().filter(|batch| batch.keys().contains(&1)).count();
-        assert_eq!(with_key, trips_expected, "{:?}", batcher.stats());
+        assert_eq!(with_key, batches_expected, "{:?}", batcher.stats());
         seen.into_iter().for_each(|batch| batch.end(Pass::Done));
         batches.pass_all(&batcher).await;
         for load in others.into_iter().chain([first, second]) {

@@ -80,7 +80,7 @@ async fn a_write_under_way_is_made_though_its_caller_has_left() {
 }
 
 #[tokio::test]
-async fn callers_get_the_answers_to_their_own_keys_when_others_of_the_trip_have_left() {
+async fn callers_get_the_answers_to_their_own_keys_when_others_of_the_batch_have_left() {
     let (batcher, mut batches) = gate(in_flight(1));
     for key in 1..=4 {
         let written = store(&batcher, key, 10 * key);

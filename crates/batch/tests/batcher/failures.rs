@@ -16,7 +16,7 @@ fn store(batcher: &Batcher<Gate>, key: u32) -> JoinHandle<Stored<Gate>> {
 }
 
 #[tokio::test]
-async fn a_trip_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
+async fn a_batch_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
     let miscounted = BatchError::Miscounted { asked: 2, given: 1 };
     let cases = [
         (Pass::Fail("no connection"), BatchError::Failed("no connection")),

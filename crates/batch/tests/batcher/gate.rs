@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 /// A key whose reads and writes fail, without affecting those beside it.
 pub const BAD_KEY: u32 = 666;
 
-/// Error of [`BAD_KEY`].
+/// Error that [`BAD_KEY`] gets.
 pub const BAD: &str = "bad key";
 
 pub struct Gate {

@@ -102,7 +102,7 @@ async fn a_cancelled_request_is_not_sent_and_an_answered_one_cannot_be_cancelled
 #[tokio::test]
 async fn a_refused_request_gives_its_reply_back_uncalled() {
     let settings = in_flight(1);
-    let (batcher, _trips) = gate_with::<Note>(settings);
+    let (batcher, _batches) = gate_with::<Note>(settings);
     let answers = Answers::default();
     batcher.close().await;
     let refused = batcher.submit_load(1, Note(1, Arc::clone(&answers)), None).err().unwrap();
@@ -125,9 +125,9 @@ impl Reply<Gate> for Lively {
             Self::Asks { batcher, mut keys, answered } => {
                 answered.lock().unwrap().push(Answer::Loaded(0, outcome));
                 let Some(key) = keys.pop() else { return };
-                let asker = batcher.clone();
-                asker.submit_load(key, Self::Asks { batcher, keys, answered }, None).ok().unwrap();
-                asker.flush();
+                let waiter = batcher.clone();
+                waiter.submit_load(key, Self::Asks { batcher, keys, answered }, None).ok().unwrap();
+                waiter.flush();
             }
         }
     }

@@ -59,7 +59,7 @@ async fn closing_ends_when_those_who_waited_have_given_up() {
 
 #[tokio::test]
 async fn a_batcher_stays_closed_when_nobody_waits_for_its_closing() {
-    let (batcher, _trips) = gate(BatcherSettings::default());
+    let (batcher, _batches) = gate(BatcherSettings::default());
     drop(tokio::spawn({
         let batcher = batcher.clone();
         async move { batcher.close().await }
@@ -115,7 +115,7 @@ async fn dropping_the_last_handle_refuses_queued_requests_and_answers_those_in_f
 
 #[tokio::test]
 async fn an_idle_batcher_without_a_handle_ends() {
-    let (batcher, _trips) = gate(BatcherSettings::default());
+    let (batcher, _batches) = gate(BatcherSettings::default());
     let service = Arc::downgrade(batcher.service());
     settle().await;
     drop(batcher);
@@ -164,7 +164,7 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
 async fn a_runtime_that_never_ran_the_driver_leaves_nobody_hanging_either() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let entered = runtime.enter();
-    let (batcher, _trips) = gate(in_flight(1));
+    let (batcher, _batches) = gate(in_flight(1));
     drop(entered);
     let waiting = load(&batcher, 1);
     settle().await;

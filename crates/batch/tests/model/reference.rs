@@ -70,7 +70,7 @@ pub struct Expected {
     pub entries: Vec<(Key, Option<Change>)>,
 }
 
-/// A new request.
+/// A request that was just made.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub number: usize,

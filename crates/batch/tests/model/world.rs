@@ -59,7 +59,7 @@ pub enum Step {
     SleepUntilWake,
 }
 
-/// Microseconds from now.
+/// Microseconds from now; `None`: no deadline.
 pub type Deadline = Option<u64>;
 
 pub struct World {
@@ -111,7 +111,7 @@ impl World {
     pub fn new(settings: QueueSettings) -> Self {
         let queue =
             RequestQueue::with_seed(settings.clone(), SEED).expect("runs have sound settings");
-        let write_partitions = (0..KEYS).map(|key| lane_of(&settings, key)).collect();
+        let write_partitions = (0..KEYS).map(|key| partition_of(&settings, key)).collect();
         let reference = Reference::new(settings, write_partitions);
         let (requests, batches, store) = Default::default();
         World { queue, reference, now: Duration::ZERO, requests, batches, store }
@@ -443,7 +443,7 @@ fn make_change(stored: &mut Stored, change: &Change, requests: &[Asked]) {
     assert_eq!(stored.value, one_by_one);
 }
 
-fn lane_of(settings: &QueueSettings, key: Key) -> usize {
+fn partition_of(settings: &QueueSettings, key: Key) -> usize {
     let settings =
         QueueSettings { dispatch: DispatchPolicy::WhenFree { min_batch: 1 }, ..settings.clone() };
     let settings = QueueSettings { bytes_max: usize::MAX, ..settings };

@@ -85,7 +85,7 @@ fn further_batch_leaves_when_its_oldest_has_waited_one_mean_batch() {
 }
 
 #[test]
-fn trip_that_has_not_ended_yet_is_taken_to_need_a_while() {
+fn batch_that_has_not_ended_yet_is_taken_to_need_a_while() {
     let mut desk = Desk::new(with_min_batch(8));
     desk.read("a");
     desk.next();
@@ -116,7 +116,7 @@ fn reads_and_writes_do_not_hold_each_other_back() {
 }
 
 #[test]
-fn lane_waits_for_company_while_another_lane_is_under_way() {
+fn partition_waits_for_company_while_another_partition_is_under_way() {
     let mut desk = Desk::new(QueueSettings { write_partitions: 2, ..with_min_batch(8) });
     let (mine, other) = keys_of_two_write_partitions();
     desk.write(mine, "=1");

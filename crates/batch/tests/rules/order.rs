@@ -63,7 +63,7 @@ fn read_never_overtakes_a_write_nor_a_write_a_read() {
 }
 
 #[test]
-fn lane_has_one_batch_under_way_until_its_end() {
+fn partition_has_one_batch_under_way_until_its_end() {
     let mut desk = Desk::new(settings());
     desk.write("a", "=1");
     assert_eq!(desk.all(), ["write a=1"]);
@@ -75,10 +75,10 @@ fn lane_has_one_batch_under_way_until_its_end() {
 }
 
 #[test]
-fn lanes_leave_side_by_side_and_a_key_keeps_its_partition() {
+fn partitions_leave_side_by_side_and_a_key_keeps_its_partition() {
     let settings = QueueSettings { write_partitions: 4, ..settings() };
     let mut queue = RequestQueue::new(settings).unwrap();
-    let mut lane_of = std::collections::BTreeMap::new();
+    let mut partition_of = std::collections::BTreeMap::new();
     for round in 0..3 {
         for key in 0..32_u32 {
             queue
@@ -91,7 +91,7 @@ fn lanes_leave_side_by_side_and_a_key_keeps_its_partition() {
                 unreachable!("only writes")
             };
             entries.iter().for_each(|(key, _)| {
-                assert_eq!(*lane_of.entry(*key).or_insert(partition), partition)
+                assert_eq!(*partition_of.entry(*key).or_insert(partition), partition)
             });
             write_partitions.push((partition, batch.id));
         }
@@ -106,7 +106,7 @@ fn lanes_leave_side_by_side_and_a_key_keeps_its_partition() {
             queue.end(millis(0), batch.id, &mut Vec::new());
         }
     }
-    let used: std::collections::BTreeSet<_> = lane_of.into_values().collect();
+    let used: std::collections::BTreeSet<_> = partition_of.into_values().collect();
     assert!(1 < used.len(), "32 keys fell into one partition");
 }
 

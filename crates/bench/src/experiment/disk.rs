@@ -258,17 +258,17 @@ fn fio(cleanup: &Cleanup, fio: &Path, arguments: &[String]) -> Result<String> {
     let mut command = Command::new(fio);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let process = cleanup.spawn(&mut command)?;
-    let (mut shown, mut complaints) = (String::new(), String::new());
+    let (mut shown, mut warnings) = (String::new(), String::new());
     if let Some(mut pipe) = process.with_child(|child| child.stdout.take()) {
         pipe.read_to_string(&mut shown).context("reading fio's report")?;
     }
     if let Some(mut pipe) = process.with_child(|child| child.stderr.take()) {
-        pipe.read_to_string(&mut complaints).context("reading fio's errors")?;
+        pipe.read_to_string(&mut warnings).context("reading fio's errors")?;
     }
     // Its pipes are closed, so it has ended or is about to: the signal finds nothing to do.
     let status = process.stop(Signal::CONT, STOP)?;
     if !status.success() {
-        bail!("fio ended with {status}: {}{}", complaints.trim(), shown.trim());
+        bail!("fio ended with {status}: {}{}", warnings.trim(), shown.trim());
     }
     Ok(shown)
 }

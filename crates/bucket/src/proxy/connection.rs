@@ -41,7 +41,7 @@ enum Ended {
     Whole,
     /// It is closed cleanly.
     Close,
-    /// It is reset.
+    /// The connection is reset, as by a crash.
     Reset,
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
     // A client that goes away, or sends no valid request, ends its connection.
     let ended = connection.run().await.unwrap_or(Ended::Close);
     if ended == Ended::Reset {
-        // With a linger time of zero, closing is a reset.
+        // With SO_LINGER of zero, closing is a reset.
         let _ = connection.socket.set_zero_linger();
     }
 }

@@ -77,7 +77,8 @@ impl FileBytes {
     }
 
     /// Streams a range in order. Pinned dictionaries come from memory, whatever becomes of the
-    /// store. With [`AccessHint::Random`] each chunk of an open file is verified before its bytes leave.
+    /// store. With [`AccessHint::Random`] each chunk of an open file is verified before its bytes
+    /// leave.
     ///
     /// # Errors
     /// The stream ends with an error: [`Error::Unreachable`], also if the object was replaced or

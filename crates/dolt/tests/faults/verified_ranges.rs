@@ -86,7 +86,7 @@ async fn take_all(world: &World, store: &Store, located: &Located) {
     reads.join_all().await;
 }
 
-/// Some of them.
+/// Draws some of the addresses by seed.
 fn draw(addresses: &[ChunkAddress], seed: u64) -> Vec<ChunkAddress> {
     let any = |index| {
         addresses[usize::try_from(mix(seed ^ mix(index)) % addresses.len() as u64).unwrap()]

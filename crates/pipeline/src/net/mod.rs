@@ -277,7 +277,7 @@ impl<N: Net> NetStage<N> {
     /// Ends the sending half of every connection, once everything is sent. Unread bytes would make
     /// the system reset connections and lose data still on its way, so the stage receives and
     /// discards them until the peers are done or quiet.
-    pub fn linger(&mut self) {
+    pub fn start_grace_period(&mut self) {
         for conn in self.conns.iter().flatten() {
             self.net.finish(conn.id);
             self.net.resume(conn.id);

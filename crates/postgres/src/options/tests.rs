@@ -72,7 +72,8 @@ fn what_is_not_said_has_a_default() {
 fn every_option_of_a_table_stands_in_the_query() {
     let settings = with(
         "columns=a,b&separator=/&writable=true&connections=7&timeout=250ms&min_batch=3&batch=64\
-         &write_partitions=9&queue_requests=100&queue_bytes=1MiB&join_in_flight=true&password_file=/run/secret",
+         &write_partitions=9&queue_requests=100&queue_bytes=1MiB&join_in_flight=true\
+         &password_file=/run/secret",
     );
     assert_eq!(settings.columns, Some(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!((settings.separator, settings.writable, settings.connections), ('/', true, 7));

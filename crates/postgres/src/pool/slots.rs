@@ -72,7 +72,7 @@ enum Slot<S> {
     Failing,
 }
 
-/// Result of `choose`.
+/// The slot that `choose` found.
 pub(super) enum Choice<S> {
     /// A session; its lease is already counted.
     Session(Arc<Opened<S>>),

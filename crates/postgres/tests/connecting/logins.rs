@@ -8,7 +8,7 @@ use crate::{
 };
 use busload_postgres::{Environment, connect::connect};
 
-/// The password, percent-encoded.
+/// The same password, percent-encoded for URLs.
 const ENCODED: &str = "p4ss%3Aw0rd%5C";
 
 fn url(host: &str) -> String {

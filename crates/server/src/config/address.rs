@@ -13,7 +13,7 @@ const NONE: &str = "none";
 pub enum Listen {
     /// Listen on this address; port 0 lets the system choose a port.
     At(SocketAddr),
-    /// Do not listen.
+    /// No socket: the protocol is off.
     Nowhere,
 }
 

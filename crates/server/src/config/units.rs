@@ -67,16 +67,16 @@ fn parse_digits(text: &str) -> Option<u128> {
 /// Limit of memory: a size, a percentage of the machine's or the container's memory, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryMax {
-    /// Limit in bytes.
+    /// A limit in bytes.
     Bytes(Size),
     /// Percentage of the memory that the machine or the container has.
     Percent(u8),
-    /// No limit.
+    /// No limit at all.
     Unlimited,
 }
 
 impl MemoryMax {
-    /// Default limit.
+    /// Limit unless the configuration says otherwise.
     pub const DEFAULT: Self = Self::Percent(70);
 
     /// Returns the limit in bytes; 0 is no limit. `None` for a percentage of an unknown total.

@@ -25,7 +25,7 @@ use crate::{chunk_stores::ChunkTable, http::check_memory, shown::Shown, status::
 #[derive(Debug)]
 pub struct Chunks {
     status: Arc<Status>,
-    /// Permits for `GetChunks`.
+    /// Permits for calls of `GetChunks`.
     places: Arc<Semaphore>,
 }
 

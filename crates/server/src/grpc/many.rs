@@ -75,7 +75,7 @@ impl Reader for Store {
     }
 }
 
-/// A checked request.
+/// A request whose addresses are valid.
 #[derive(Debug)]
 pub struct Call {
     /// Addresses of 20 bytes each, one after the other.
@@ -104,7 +104,7 @@ pub struct Answers<R> {
     /// Time at which those fail, unless an outcome is received before.
     timeout: Pin<Box<Sleep>>,
     received: VecDeque<(u32, Outcome)>,
-    /// The client's deadline.
+    /// Timer of the client's deadline.
     end: Option<Pin<Box<Sleep>>>,
     over: bool,
 }
@@ -121,7 +121,7 @@ enum Turn {
 }
 
 impl<R: Reader> Answers<R> {
-    /// Answers this call.
+    /// Creates the stream that answers a call.
     pub fn new(reader: R, call: Call) -> Self {
         let end = call.deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
         let timeout = Box::pin(sleep(call.deadline.timeout()));

@@ -48,7 +48,7 @@ const LINE_INTERVAL: Duration = Duration::from_millis(200);
 /// Permits of the work.
 static WORK: Semaphore = Semaphore::const_new(WORK_COUNT_MAX);
 
-/// Returns the routes.
+/// Returns the routes below `/api/cache`.
 pub fn router(status: Arc<Status>) -> Router {
     Router::new()
         .route("/api/cache", get(list))

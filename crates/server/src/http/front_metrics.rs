@@ -8,9 +8,9 @@ use std::sync::{
 /// Counters of all connections together.
 #[derive(Debug, Default)]
 pub struct FrontMetrics {
-    /// Connections open now.
+    /// Connections that are open now.
     pub connections: AtomicU64,
-    /// Connections accepted.
+    /// Connections accepted since the start.
     pub accepted: AtomicU64,
     /// Connections closed because their client did not take an answer.
     pub stuck: AtomicU64,

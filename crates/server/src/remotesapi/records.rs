@@ -94,11 +94,11 @@ impl Laid {
 struct Name(ChunkAddress);
 
 type Encoding = Shared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
-type WeakFlight = WeakShared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
+type WeakEncoding = WeakShared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
 
 /// A bundle that is being encoded, shared by all its waiters.
 #[derive(Clone)]
-struct Coming<Flying = WeakFlight> {
+struct Coming<Flying = WeakEncoding> {
     number: u64,
     /// Deadline of the encoding itself.
     until: Instant,

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn recipes_are_what_their_urls_say() {
+    fn bundles_are_what_their_urls_say() {
         let bundle = Bundle {
             check: *b"12345678",
             addresses: vec![ChunkAddress([7; 20]), ChunkAddress([9; 20])],

@@ -12,9 +12,9 @@
 //! of a turn go to the runtime together, one batch per kind, so that nearby chunks share reads of
 //! the object store.
 //!
-//! **Overload.** The request queue is bounded (`queue_requests`); more requests are refused at once.
-//! **Cancellation.** A batch is aborted when nobody waits for it any more. Bytes that it requested
-//! from the object store still reach the disk cache.
+//! **Overload.** The request queue is bounded (`queue_requests`); more requests are refused at
+//! once. **Cancellation.** A batch is aborted when nobody waits for it any more. Bytes that it
+//! requested from the object store still reach the disk cache.
 
 use std::{
     sync::{

@@ -12,7 +12,7 @@ use rustix::net::{self, AddressFamily, SocketType};
 
 use super::TIMEOUT;
 
-/// A client's connection.
+/// Connection of a RESP client.
 #[derive(Debug)]
 pub struct Client<S> {
     pub stream: S,
@@ -124,7 +124,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-/// Encodes a request.
+/// Encodes a request as an array.
 pub fn command(words: &[&str]) -> Vec<u8> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     binary_command(&words)

@@ -28,7 +28,7 @@ const MORE_ROWS: u64 = 500;
 /// takes longer, but for one that finds busload without a processor.
 const FETCHES_MAX: u32 = 200;
 
-/// Runs everything.
+/// Runs all checks with `dolt`.
 pub fn check(place: &Place, busload: &Path) -> Result<Outcome> {
     let dolt = match install(place) {
         Ok(dolt) => dolt,

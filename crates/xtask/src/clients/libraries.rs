@@ -29,7 +29,7 @@ pub fn python(place: &Place, port: u16) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// ioredis and node-redis.
+/// Checks ioredis and node-redis.
 pub fn node(place: &Place, port: u16) -> Result<Outcome> {
     let scripts = ["ioredis.mjs", "node-redis.mjs"];
     // Packages are found from where a script lies.
@@ -54,7 +54,7 @@ pub fn node(place: &Place, port: u16) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// go-redis.
+/// Checks go-redis, built here.
 pub fn go(place: &Place, port: u16) -> Result<Outcome> {
     let module: PathBuf = place.download("module");
     std::fs::create_dir_all(&module)?;
@@ -79,7 +79,7 @@ pub fn go(place: &Place, port: u16) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Jedis and Lettuce.
+/// Checks Jedis and Lettuce.
 pub fn java(place: &Place, port: u16) -> Result<Outcome> {
     let libraries = place.download("libraries");
     if !libraries.exists() {

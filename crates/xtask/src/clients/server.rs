@@ -13,7 +13,7 @@ use crate::steps::{cargo, output, root, run};
 /// How it is built.
 #[derive(Clone, Copy, Debug)]
 pub enum Profile {
-    /// As tests are.
+    /// The profile that tests are built with.
     Debug,
     /// As it is shipped.
     Release,

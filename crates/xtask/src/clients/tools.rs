@@ -88,7 +88,8 @@ fn find(program: &str) -> Option<String> {
     match output(install.args(["install", "--yes", "--no-install-recommends", "redis-tools"])) {
         Ok(_) if runs(program) => None,
         _ => Some(format!(
-            "{program} is not installed; Debian: apt-get install redis-tools, macOS: brew install redis"
+            "{program} is not installed; Debian: apt-get install redis-tools, \
+             macOS: brew install redis"
         )),
     }
 }

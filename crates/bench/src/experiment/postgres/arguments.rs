@@ -124,7 +124,8 @@ pub struct Postgres {
     /// Connections to Postgres of busload, in process and as a server [default: busload's own]
     #[arg(long, value_name = "N")]
     pub busload_connections: Option<usize>,
-    /// Further options of busload's table, in process and in the server, as min_batch=16&write_partitions=8
+    /// Further options of busload's table, in process and in the server, as
+    /// min_batch=16&write_partitions=8
     #[arg(long, value_name = "QUERY")]
     pub table_options: Option<String>,
     /// Connections over RESP

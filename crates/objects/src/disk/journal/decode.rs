@@ -1,4 +1,4 @@
-//! Decodes a journal, however damaged.
+//! Decodes a journal, however corrupt.
 
 use super::{
     ABSENT, CHECKSUM_BYTES, FILE, FileRecord, GONE, HEADER_BYTES, MARKER, PRESENT, Presence, Run,

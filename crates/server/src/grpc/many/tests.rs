@@ -97,7 +97,7 @@ impl Fake {
         self.batches.lock().unwrap()[batch].landing.as_ref().unwrap().is_closed()
     }
 
-    /// Ends a batch.
+    /// Ends a batch of the fake.
     fn end(&self, batch: usize) {
         self.batches.lock().unwrap()[batch].landing = None;
     }

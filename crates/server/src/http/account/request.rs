@@ -70,7 +70,7 @@ enum Kind {
     /// A call for the health, which is answered even if there is no memory for others. Its
     /// messages are short.
     Health,
-    /// Any other request.
+    /// Any request that is not gRPC.
     Page,
 }
 

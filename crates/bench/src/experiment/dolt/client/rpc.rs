@@ -35,7 +35,7 @@ const NBS_VERSION: &str = "5";
 /// Streams that can be asked for locations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
-    /// `StreamChunkLocations`
+    /// The method `StreamChunkLocations`, of newer clients.
     New,
     /// `StreamDownloadLocations`, of clients or servers that know no other.
     Legacy,

@@ -134,7 +134,7 @@ fn bytes_that_are_not_those_of_the_chunk_are_wrong() {
 }
 
 #[test]
-fn dependent_reads_take_a_trip_each() {
+fn dependent_reads_take_a_batch_each() {
     let world = World::new(&small());
     let first_byte = Duration::from_millis(20);
     world.proxy.set(Faults { first_byte, ..Faults::default() });
