@@ -20,6 +20,8 @@ pub fn ci() -> Result<()> {
             "clippy",
             "--workspace",
             "--all-targets",
+            "--features",
+            "busload-bench/soak",
             "--quiet",
             "--",
             "-D",
@@ -43,6 +45,16 @@ pub fn test() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("Postgres server", postgres::ensure);
     steps.step("tests", tests);
+    steps.finish()
+}
+
+/// Tests that take long and find something rarely: whole experiments of the bench.
+pub fn soak() -> Result<()> {
+    let mut steps = Steps::default();
+    steps.step("Postgres server", postgres::ensure);
+    steps.step("experiments of the bench", || {
+        run(cargo().args(["test", "--package", "busload-bench", "--features", "soak"]))
+    });
     steps.finish()
 }
 

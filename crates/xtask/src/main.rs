@@ -1,8 +1,9 @@
-//! What CI and people run: `cargo xtask ci | test | rules | words | limits | clients`.
+//! What CI and people run: `cargo xtask ci | test | soak | rules | words | limits | clients`.
 //!
 //! ```text
 //!  ci ------> format, words, rules, lints, docs, tests, loom, clients
 //!  test ----> a Postgres server's programs, tests
+//!  soak ----> a Postgres server's programs, tests that take long
 //!  rules ---> rules
 //!  words ---> words
 //!  limits --> the table of docs/limits.md
@@ -43,6 +44,8 @@ enum Task {
     /// On Debian and its kin the package postgresql is installed when it is missing and this is
     /// root.
     Test,
+    /// Tests that take long and find something rarely: whole experiments of the bench
+    Soak,
     /// Which crate may know which: checked against what cargo resolves
     Rules,
     /// Write the table of docs/limits.md from the constants of all limits.rs
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ci => ci::ci(),
         Task::Test => ci::test(),
+        Task::Soak => ci::soak(),
         Task::Rules => rules::check(),
         Task::Limits => limits::run(limits::Mode::Write),
         Task::Words => words::check(),
