@@ -101,7 +101,7 @@ fn after_a_failed_sync_there_is_no_further_sync() {
     after_failure(&mut rig);
     assert_eq!(disk.operation_count(), count);
     let message = rig.log.progress.failure().unwrap();
-    for part in ["Sync", "00000000000000000001.log", "behind LSN 0", "restart"] {
+    for part in ["Sync", "00000000000000000001.log", "after LSN 0", "restart"] {
         assert!(message.contains(part), "{message}");
     }
     disk.evict_pages();
