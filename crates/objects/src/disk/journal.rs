@@ -28,15 +28,15 @@ mod decode;
 pub(crate) use decode::{Record, Records};
 
 /// Marker with which every record begins.
-const MARKER: [u8; 4] = [0xff, 0xfe, b'J', 1];
+pub(super) const MARKER: [u8; 4] = [0xff, 0xfe, b'J', 1];
 /// Bytes of marker, kind and length.
 const HEADER_BYTES: usize = MARKER.len() + 3;
 const CHECKSUM_BYTES: usize = 4;
 
-const FILE: u8 = 1;
-const PRESENT: u8 = 2;
-const ABSENT: u8 = 3;
-const GONE: u8 = 4;
+pub(super) const FILE: u8 = 1;
+pub(super) const PRESENT: u8 = 2;
+pub(super) const ABSENT: u8 = 3;
+pub(super) const GONE: u8 = 4;
 
 /// Record of a cache file.
 #[derive(Clone, Debug, PartialEq, Eq)]

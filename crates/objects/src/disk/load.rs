@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Name of the lock file.
-const LOCK_NAME: &str = "lock";
+pub(super) const LOCK_NAME: &str = "lock";
 
 /// Reason why a directory cannot be used.
 enum Refusal {

@@ -22,7 +22,7 @@ use crate::disk::limits::{SIDECAR_BYTES_MAX, SIDECAR_NAME_BYTES_MAX, SIDECAR_SHA
 pub(super) const SIDECAR_SUFFIX: &str = ".keep";
 /// Suffix while the sidecar is written.
 pub(super) const NEW_SIDECAR_SUFFIX: &str = ".keep.new";
-const MARKER: [u8; 5] = *b"BUSK\x01";
+pub(super) const MARKER: [u8; 5] = *b"BUSK\x01";
 const HEADER_BYTES: usize = MARKER.len() + 8;
 const CHECKSUM_BYTES: usize = 4;
 

@@ -3,6 +3,7 @@
 mod eviction;
 mod fault;
 mod model;
+mod page;
 mod restart;
 
 use std::{
