@@ -175,7 +175,7 @@ impl LogWriter {
         }
         Room::NoSpace {
             message: format!(
-                "the log needs {} MiB, the disk has space for {}",
+                "the log needs {} MiB, the disk has space for {} MiB beside others",
                 needed >> 20,
                 left >> 20
             )
