@@ -5,8 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
-mod boarding;
 mod cancellation;
+mod dispatch;
 mod failures;
 mod functions;
 mod gate;

@@ -197,13 +197,13 @@ async fn one_bad_item_of_a_batch_fails_alone() {
         async move { (key, table.set(key.as_bytes(), value).await) }
     });
     // `e` is refused before it joins the queue.
-    let boarding = writes
+    let pending = writes
         .into_iter()
         .enumerate()
         .filter(|(index, _)| *index != 4)
         .map(|(_, write)| write)
         .collect();
-    let answers = together(&table, "write_bad", boarding).await;
+    let answers = together(&table, "write_bad", pending).await;
     for (key, answer) in answers {
         match key {
             "b" => assert_eq!(sqlstate(answer), "23514"),
