@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::Late;
 use crate::core::{BatcherCore, Phase};
 use crate::in_flight::{AbandonSignal, InFlightBatch, ServiceBatch};
 use crate::reply;
 use crate::service::{BatchError, Reply, Service};
 use crate::timer::Timer;
-use crate::Late;
 
 /// Resolves after every task that is runnable now has run.
 ///
