@@ -31,10 +31,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::Receiver;
 
 use crate::clock::Clock;
+use crate::core::{BatcherCore, Phase};
 use crate::driver::Driver;
 use crate::oneshot::Oneshot;
 use crate::service::{BatchError, Loaded, Reply, Service, Stored};
-use crate::shared::{Phase, Shared};
 use crate::{QueueSettings, QueueStats, Refused, RequestId, SettingsError};
 
 /// Limits, dispatch policy and default timeout of a [`Batcher`].
@@ -88,12 +88,12 @@ pub struct Batcher<S: Service, R: Reply<S> = Oneshot<S>> {
 
 /// State that all clones share; dropping the last clone ends the driver.
 struct Handle<S: Service, R: Reply<S>> {
-    shared: Arc<Shared<S, R>>,
+    core: Arc<BatcherCore<S, R>>,
 }
 
 impl<S: Service, R: Reply<S>> Drop for Handle<S, R> {
     fn drop(&mut self) {
-        self.shared.enter(Phase::Abandoned);
+        self.core.enter(Phase::Abandoned);
     }
 }
 
@@ -115,14 +115,14 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         service: S,
         settings: BatcherSettings,
     ) -> Result<Self, SettingsError> {
-        let shared = Arc::new(Shared::new(service, settings, clock)?);
-        tokio::spawn(Driver::new(Arc::clone(&shared)).run());
-        Ok(Self { handle: Arc::new(Handle { shared }) })
+        let core = Arc::new(BatcherCore::new(service, settings, clock)?);
+        tokio::spawn(Driver::new(Arc::clone(&core)).run());
+        Ok(Self { handle: Arc::new(Handle { core }) })
     }
 
     /// Returns the service that carries out the batches.
     pub fn service(&self) -> &Arc<S> {
-        &self.shared().service
+        &self.core().service
     }
 
     /// Puts a read in the queue; `reply` gets its answer. `deadline` replaces the settings'
@@ -139,7 +139,7 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         reply: R,
         deadline: Option<Instant>,
     ) -> Result<RequestId, Refused<R>> {
-        self.shared().submit_load(key, reply, deadline)
+        self.core().submit_load(key, reply, deadline)
     }
 
     /// Puts a write in the queue; otherwise like [`submit_load`](Self::submit_load).
@@ -153,28 +153,28 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         reply: R,
         deadline: Option<Instant>,
     ) -> Result<RequestId, Refused<R>> {
-        self.shared().submit_store(key, write, reply, deadline)
+        self.core().submit_store(key, write, reply, deadline)
     }
 
     /// Wakes the driver to send the submitted requests. Costs almost nothing if there are none.
     pub fn flush(&self) {
-        self.shared().flush();
+        self.core().flush();
     }
 
     /// Cancels a request: its reply is dropped, uncalled. Does nothing if the request has been
     /// answered.
     pub fn cancel(&self, request: RequestId) {
-        self.shared().cancel(request);
+        self.core().cancel(request);
     }
 
     /// Returns the counters of the queue.
     pub fn stats(&self) -> QueueStats {
-        self.shared().stats()
+        self.core().stats()
     }
 
     /// Returns the number of requests in the queue, without those of batches in flight.
     pub fn waiting(&self) -> usize {
-        self.shared().waiting()
+        self.core().waiting()
     }
 
     /// Takes no more requests, and returns when all requests it has taken are answered.
@@ -184,19 +184,19 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
     /// It does not wait for a batch whose waiters have all gone. Dropping the future does not open
     /// the batcher again.
     pub async fn close(&self) {
-        self.shared().enter(Phase::Closing);
+        self.core().enter(Phase::Closing);
         loop {
             // Registered before the check, so that a notification between both is not missed.
-            let ended = self.shared().ended.notified();
-            if self.shared().has_ended() {
+            let ended = self.core().ended.notified();
+            if self.core().has_ended() {
                 return;
             }
             ended.await;
         }
     }
 
-    fn shared(&self) -> &Shared<S, R> {
-        &self.handle.shared
+    fn core(&self) -> &BatcherCore<S, R> {
+        &self.handle.core
     }
 }
 

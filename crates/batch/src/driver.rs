@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::in_flight::InFlightBatch;
+use crate::Late;
+use crate::core::{BatcherCore, Phase};
+use crate::in_flight::{AbandonSignal, InFlightBatch, ServiceBatch};
 use crate::reply;
 use crate::service::{BatchError, Reply, Service};
-use crate::shared::{Phase, Shared};
 use crate::timer::Timer;
-use crate::{Batch, Late};
 
 /// Resolves after every task that is runnable now has run.
 ///
@@ -44,18 +44,19 @@ enum Flow {
 
 /// State of the driver task; its buffers are reused from turn to turn.
 pub(crate) struct Driver<S: Service, R: Reply<S>> {
-    shared: Arc<Shared<S, R>>,
+    core: Arc<BatcherCore<S, R>>,
     timer: Timer,
-    batches: Vec<Batch<S::Key, S::Write>>,
+    /// Batches to start, with the signal that ends each of them early.
+    batches: Vec<(ServiceBatch<S>, AbandonSignal)>,
     late: Vec<Late<R>>,
     unserved: Vec<Late<R>>,
 }
 
 impl<S: Service, R: Reply<S>> Driver<S, R> {
-    pub(crate) fn new(shared: Arc<Shared<S, R>>) -> Self {
-        let wake = Arc::clone(&shared.wake);
-        let timer = Timer::new(shared.clock, Arc::new(move || wake.notify_one()));
-        Self { shared, timer, batches: Vec::new(), late: Vec::new(), unserved: Vec::new() }
+    pub(crate) fn new(core: Arc<BatcherCore<S, R>>) -> Self {
+        let wake = Arc::clone(&core.wake);
+        let timer = Timer::new(core.clock, Arc::new(move || wake.notify_one()));
+        Self { core, timer, batches: Vec::new(), late: Vec::new(), unserved: Vec::new() }
     }
 
     /// Dispatches batches until the batcher has been closed and owes nobody an answer.
@@ -64,8 +65,8 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     /// driver.
     pub(crate) async fn run(mut self) {
         loop {
-            self.shared.wake.notified().await;
-            if self.shared.expects_more() {
+            self.core.wake.notified().await;
+            if self.core.expects_more() {
                 StepBack::default().await;
             }
             if self.turn() == Flow::End {
@@ -77,31 +78,35 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     fn turn(&mut self) -> Flow {
         // This turn sees every notification sent before this queue. One left over for the next turn
         // would make the driver dispatch ahead of the callers answered meanwhile.
-        pin!(self.shared.wake.notified()).as_mut().enable();
+        pin!(self.core.wake.notified()).as_mut().enable();
         let next_wake = self.take_due();
-        for batch in self.batches.drain(..) {
-            tokio::spawn(InFlightBatch::new(&self.shared, &batch).run(batch.content));
+        for (batch, abandoned) in self.batches.drain(..) {
+            tokio::spawn(InFlightBatch::new(&self.core, &batch).run(batch.content, abandoned));
         }
         if self.give_unserved() == Phase::Ended {
             return Flow::End;
         }
         if self.timer.want(next_wake).is_err() {
             // The system has no thread to give: look again, behind the other tasks, until it has.
-            self.shared.wake.notify_one();
+            self.core.wake.notify_one();
         }
         Flow::Continue
     }
 
     /// Takes the batches that are due out of the queue; returns when there may be more.
     fn take_due(&mut self) -> Option<Duration> {
-        let mut state = self.shared.lock();
-        let now = self.shared.clock.now();
+        let mut state = self.core.lock();
+        let now = self.core.clock.now();
         state.queue.expire(now, &mut self.late);
+        if !self.late.is_empty() {
+            state.end_abandoned();
+        }
         if state.phase == Phase::Abandoned {
             state.queue.take_waiting(&mut self.unserved);
         }
         while let Some(batch) = state.queue.next_batch(now) {
-            self.batches.push(batch);
+            let abandoned = self.core.expect_abandonment(&mut state, &batch);
+            self.batches.push((batch, abandoned));
         }
         state.queue.next_wake(now)
     }
@@ -116,7 +121,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         for unserved in self.unserved.drain(..) {
             reply::give_error::<S, R>(unserved.operation, unserved.waiter, BatchError::Closed);
         }
-        let mut state = self.shared.lock();
+        let mut state = self.core.lock();
         state.owed -= given;
         if state.phase != Phase::Open && state.owed == 0 {
             state.phase = Phase::Ended;
@@ -128,14 +133,14 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
 /// Runs when the driver or its runtime ends, or it panics: no batch will be dispatched any more.
 impl<S: Service, R: Reply<S>> Drop for Driver<S, R> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.core.lock();
         state.phase = Phase::Ended;
         state.queue.take_waiting(&mut self.unserved);
         drop(state);
-        for batch in self.batches.drain(..) {
-            drop(InFlightBatch::new(&self.shared, &batch));
+        for (batch, _) in self.batches.drain(..) {
+            drop(InFlightBatch::new(&self.core, &batch));
         }
         self.give_unserved();
-        self.shared.ended.notify_waiters();
+        self.core.ended.notify_waiters();
     }
 }

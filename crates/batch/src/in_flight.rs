@@ -2,19 +2,21 @@
 //! whatever happens to it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
+use tokio::sync::oneshot;
+
+use crate::core::{BatcherCore, EndedWaiter, operation};
 use crate::reply;
-use crate::service::{BatchError, Reply, Service};
-use crate::shared::{EndedWaiter, Shared, operation};
+use crate::service::{AnswerEntries, BatchError, EarlyAnswers, LoadedOne, Reply, Service};
 use crate::{Batch, BatchId, Content, Operation};
 
 /// Owes the waiters of one batch their answers. If it is dropped before it has given them, as when
 /// a runtime shuts down, they get [`BatchError::Stopped`].
 pub(crate) struct InFlightBatch<S: Service, R: Reply<S>> {
-    shared: Arc<Shared<S, R>>,
+    core: Arc<BatcherCore<S, R>>,
     batch: BatchId,
     operation: Operation,
     over: Over,
@@ -27,18 +29,26 @@ enum Over {
 }
 
 impl<S: Service, R: Reply<S>> InFlightBatch<S, R> {
-    pub(crate) fn new(shared: &Arc<Shared<S, R>>, batch: &Batch<S::Key, S::Write>) -> Self {
+    pub(crate) fn new(core: &Arc<BatcherCore<S, R>>, batch: &ServiceBatch<S>) -> Self {
         let operation = operation(&batch.content);
-        Self { shared: Arc::clone(shared), batch: batch.id, operation, over: Over::No }
+        Self { core: Arc::clone(core), batch: batch.id, operation, over: Over::No }
     }
 
-    pub(crate) async fn run(self, content: Content<S::Key, S::Write>) {
+    /// Calls the service and answers the waiters. A batch of reads ends early when `abandoned` is
+    /// sent.
+    pub(crate) async fn run(self, content: Content<S::Key, S::Write>, abandoned: AbandonSignal) {
         let asked = content.len();
-        let service = Arc::clone(&self.shared.service);
+        let service = Arc::clone(&self.core.service);
         match content {
             Content::Read(keys) => {
-                let outcome = caught(async move { service.load(keys).await }).await;
-                self.end(counted(asked, outcome), reply::give_loaded);
+                let load = unless(abandoned, service.load_each(keys, EarlyAnswers(&self)));
+                match caught(load).await {
+                    // Dropping `self` ends the batch.
+                    Ok(None) => {}
+                    Ok(Some(Ok(results))) if results.is_empty() => self.end_answered(asked),
+                    Ok(Some(outcome)) => self.end(counted(asked, Ok(outcome)), reply::give_loaded),
+                    Err(panic) => self.end(counted(asked, Err(panic)), reply::give_loaded),
+                }
             }
             Content::Write { entries, .. } => {
                 let outcome = caught(async move { service.store(entries).await }).await;
@@ -47,19 +57,29 @@ impl<S: Service, R: Reply<S>> InFlightBatch<S, R> {
         }
     }
 
+    /// Ends a batch whose entries were all answered early; those that were not get an error.
+    fn end_answered(mut self, asked: usize) {
+        self.over = Over::Yes;
+        let mut waiters = self.core.end_batch(self.batch);
+        let given = waiters.len();
+        let missing = waiters.chunk_by(|(a, _), (b, _)| a == b).count();
+        self.fail(&mut waiters, &BatchError::Miscounted { asked, given: asked - missing });
+        self.core.settle(waiters, given);
+    }
+
     fn end<T>(
         mut self,
         outcome: Result<T, BatchError<S::Error>>,
         give: impl FnOnce(&mut Vec<EndedWaiter<S, R>>, T),
     ) {
         self.over = Over::Yes;
-        let mut waiters = self.shared.end_batch(self.batch);
+        let mut waiters = self.core.end_batch(self.batch);
         let given = waiters.len();
         match outcome {
             Ok(results) => give(&mut waiters, results),
             Err(error) => self.fail(&mut waiters, &error),
         }
-        self.shared.settle(waiters, given);
+        self.core.settle(waiters, given);
     }
 
     fn fail(&self, waiters: &mut Vec<EndedWaiter<S, R>>, error: &BatchError<S::Error>) {
@@ -74,11 +94,46 @@ impl<S: Service, R: Reply<S>> Drop for InFlightBatch<S, R> {
         if self.over == Over::Yes {
             return;
         }
-        let mut waiters = self.shared.end_batch(self.batch);
+        let mut waiters = self.core.end_batch(self.batch);
         let given = waiters.len();
         self.fail(&mut waiters, &BatchError::Stopped);
-        self.shared.settle(waiters, given);
+        self.core.settle(waiters, given);
     }
+}
+
+impl<S: Service, R: Reply<S>> AnswerEntries<S> for InFlightBatch<S, R> {
+    fn answer(&self, answers: &mut Vec<(usize, LoadedOne<S>)>) {
+        let (mut waiters, results) = self.core.answer_entries(self.batch, answers);
+        let given = waiters.len();
+        reply::give_loaded(&mut waiters, results);
+        self.core.settle(waiters, given);
+    }
+}
+
+/// Batch of a service.
+pub(crate) type ServiceBatch<S> = Batch<<S as Service>::Key, <S as Service>::Write>;
+
+/// Message that no caller waits for a batch any more.
+pub(crate) struct Abandoned;
+
+/// Receiver of [`Abandoned`], if the batch is to end early then.
+pub(crate) type AbandonSignal = Option<oneshot::Receiver<Abandoned>>;
+
+/// Drives a future unless `abandoned` is sent before it has ended.
+async fn unless<T>(abandoned: AbandonSignal, future: impl Future<Output = T>) -> Option<T> {
+    let Some(mut abandoned) = abandoned else { return Some(future.await) };
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(outcome) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(outcome));
+        }
+        // The sender is dropped only with the core, or when the batch has ended.
+        match Pin::new(&mut abandoned).poll(context) {
+            Poll::Ready(Ok(Abandoned)) => Poll::Ready(None),
+            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Marker for a panic of the service, which the panic hook has reported.

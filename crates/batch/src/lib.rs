@@ -127,6 +127,8 @@ mod batcher;
 #[cfg(feature = "tokio")]
 mod clock;
 #[cfg(feature = "tokio")]
+mod core;
+#[cfg(feature = "tokio")]
 mod driver;
 #[cfg(feature = "tokio")]
 mod functions;
@@ -142,8 +144,6 @@ mod request_queue;
 #[cfg(feature = "tokio")]
 mod service;
 mod settings;
-#[cfg(feature = "tokio")]
-mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 mod timer;
@@ -160,7 +160,8 @@ pub use request::{Answered, Late, Operation, Refusal, Refused, RequestId, Reques
 pub use request_queue::RequestQueue;
 #[cfg(feature = "tokio")]
 pub use service::{
-    BatchError, Loaded, LoadedAll, LoadedOne, Receipt, Reply, Service, Stored, StoredAll, StoredOne,
+    BatchError, EarlyAnswers, Loaded, LoadedAll, LoadedOne, Receipt, Reply, Service, Stored,
+    StoredAll, StoredOne,
 };
 pub use settings::{DispatchPolicy, QueueSettings, SettingsError, Sharing};
 pub use stats::{ClassStats, QueueStats};

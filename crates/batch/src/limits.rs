@@ -12,11 +12,12 @@ pub const REQUEST_OVERHEAD_BYTES: usize = 128;
 pub const REQUESTS_MAX: usize = (1 << 24) - 1;
 
 /// Upper bound of
-/// [`QueueSettings::batches_in_flight_max`](crate::QueueSettings::batches_in_flight_max).
+/// [`QueueSettings::batches_in_flight_max`](crate::QueueSettings::batches_in_flight_max), unless the
+/// dispatch policy is immediate.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 255;
 
 // All requests of a batch were once pending together, so a batch holds no more of them than the
-// queue. Slot numbers are `u32`.
+// queue (which holds all of them if the dispatch policy is immediate). Slot numbers are `u32`.
 const _: () = assert!(REQUESTS_MAX as u64 * (BATCHES_IN_FLIGHT_MAX as u64 + 1) < u32::MAX as u64);
 
 /// Upper bound of [`QueueSettings::write_partitions`](crate::QueueSettings::write_partitions):

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::core::EndedWaiter;
 use crate::service::{BatchError, LoadedOne, Reply, Service, StoredOne};
-use crate::shared::EndedWaiter;
 use crate::{Answered, Late, Operation, Stage};
 
 pub(crate) fn give_late<S: Service, R: Reply<S>>(late: Late<R>) {

@@ -31,7 +31,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use entry::{Entries, EntryId, Size};
+use entry::{Entries, EntryId, Place, Size};
 use in_flight::InFlightBatches;
 use keys::Keys;
 use load::Load;
@@ -168,8 +168,26 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         waiters: &mut Vec<Answered<W, T::Receipt>>,
     ) {
         if let Some(id) = self.in_flight_batches.take(batch, entry) {
+            if !self.entries[id].waiters.is_empty() {
+                self.in_flight_batches.release_entry(batch);
+            }
             self.finish(id, |answered| waiters.push(answered));
         }
+    }
+
+    /// Returns the batch in flight that `request` is in, if it is and has no answer yet.
+    pub fn batch_of(&self, request: RequestId) -> Option<BatchId> {
+        let waiter = self.waiters.find(request)?;
+        match self.entries[self.waiters.arena[waiter].entry].place {
+            Place::InFlight(batch) => Some(batch),
+            Place::Blocked | Place::Queued(_) => None,
+        }
+    }
+
+    /// Returns whether any request still waits for `batch`: `false` once all its requests were
+    /// answered, cancelled or expired, or it has ended.
+    pub fn is_awaited(&self, batch: BatchId) -> bool {
+        self.in_flight_batches.is_awaited(batch)
     }
 
     /// Ends a batch and frees its slot and its write partition.
@@ -225,7 +243,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     }
 
     /// Returns the number of pending requests; with [`Sharing::InFlight`](crate::Sharing::InFlight)
-    /// also of those that joined an entry in flight.
+    /// also of those that joined an entry in flight, and with
+    /// [`DispatchPolicy::Immediate`](crate::DispatchPolicy::Immediate) of all that are in flight.
     pub fn waiting(&self) -> usize {
         self.load.requests
     }

@@ -82,7 +82,7 @@ pub type Receipt<S> = <<S as Service>::Write as Write>::Receipt;
 /// # Ok(())
 /// # }
 /// ```
-pub trait Service: Send + Sync + 'static {
+pub trait Service: Sized + Send + Sync + 'static {
     /// Key of a request. It is cloned once per entry; `Hash`, `Eq` and `Ord` are called under the
     /// queue's lock and must not panic.
     type Key: Clone + Eq + Hash + Ord + Send + 'static;
@@ -104,6 +104,30 @@ pub trait Service: Send + Sync + 'static {
     /// An error of the whole batch reaches every caller that asked for one of its keys.
     fn load(&self, keys: Vec<Self::Key>) -> impl Future<Output = LoadedAll<Self>> + Send;
 
+    /// Reads many keys like [`load`](Self::load), and may give answers to single entries before
+    /// all are there. This is what a [`Batcher`](crate::Batcher) calls; it calls `load` unless it
+    /// is overridden.
+    ///
+    /// A function that gives all answers to `early` returns an empty list.
+    ///
+    /// # Errors
+    /// An error of the whole batch reaches every caller that has no answer yet.
+    fn load_each(
+        &self,
+        keys: Vec<Self::Key>,
+        early: EarlyAnswers<'_, Self>,
+    ) -> impl Future<Output = LoadedAll<Self>> + Send {
+        let _ = early;
+        self.load(keys)
+    }
+
+    /// Returns whether a batch of reads that no caller waits for any more is dropped before it
+    /// ends. It must then be safe to drop its future at any await. Reads that share an answer in
+    /// flight ([`Sharing::InFlight`](crate::Sharing::InFlight)) are never dropped.
+    fn drops_abandoned_loads(&self) -> bool {
+        false
+    }
+
     /// Makes many writes of one kind, with unique keys and sorted by key, and returns an outcome
     /// for each, in that order.
     ///
@@ -119,6 +143,31 @@ pub trait Service: Send + Sync + 'static {
     fn key_bytes(&self, key: &Self::Key) -> usize {
         size_of_val(key)
     }
+}
+
+/// Takes the answers to single entries of a batch of reads while the batch is in flight.
+#[derive(Clone, Copy)]
+pub struct EarlyAnswers<'a, S: Service>(pub(crate) &'a (dyn AnswerEntries<S> + Sync));
+
+impl<S: Service> EarlyAnswers<'_, S> {
+    /// Answers entries, given by their index in the batch, and leaves `answers` empty. The second
+    /// answer to an entry is dropped.
+    ///
+    /// The answers of one call share a lock of the queue.
+    pub fn give(&self, answers: &mut Vec<(usize, LoadedOne<S>)>) {
+        self.0.answer(answers);
+    }
+}
+
+impl<S: Service> std::fmt::Debug for EarlyAnswers<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EarlyAnswers")
+    }
+}
+
+/// The batch in flight behind [`EarlyAnswers`], for any kind of replies.
+pub(crate) trait AnswerEntries<S: Service> {
+    fn answer(&self, answers: &mut Vec<(usize, LoadedOne<S>)>);
 }
 
 /// Delivers an answer to its caller by other means than a future.

@@ -61,6 +61,13 @@ pub enum DispatchPolicy {
         /// Longest wait for more entries.
         wait: Duration,
     },
+    /// Sends all pending entries at once, beside any others. This suits a backend that bounds its
+    /// own work, such as an object store with a window of parallel reads.
+    ///
+    /// A request counts as pending until it is answered, so that
+    /// [`QueueSettings::requests_max`] bounds what is in flight as well, and
+    /// `batches_in_flight_max` may be as large.
+    Immediate,
 }
 
 /// Says which reads of one key share an answer.
@@ -164,18 +171,24 @@ impl QueueSettings {
     /// Returns the maximum number of entries in one batch.
     pub(crate) fn batch_takes_max(&self) -> usize {
         match self.dispatch {
-            DispatchPolicy::WhenFree { .. } => self.batch_entries_max,
+            DispatchPolicy::WhenFree { .. } | DispatchPolicy::Immediate => self.batch_entries_max,
             DispatchPolicy::Window { entries, .. } => entries,
         }
     }
 
     fn counts(&self) -> [(&'static str, usize, usize); 6] {
         let (dispatch, entries) = self.dispatch.entries();
+        let batches_max = match self.dispatch {
+            DispatchPolicy::Immediate => REQUESTS_MAX,
+            DispatchPolicy::WhenFree { .. } | DispatchPolicy::Window { .. } => {
+                BATCHES_IN_FLIGHT_MAX
+            }
+        };
         [
             ("requests_max", self.requests_max, REQUESTS_MAX),
             ("batch_entries_max", self.batch_entries_max, usize::MAX),
             ("batch_bytes_max", self.batch_bytes_max, usize::MAX),
-            ("batches_in_flight_max", self.batches_in_flight_max, BATCHES_IN_FLIGHT_MAX),
+            ("batches_in_flight_max", self.batches_in_flight_max, batches_max),
             ("write_partitions", self.write_partitions, WRITE_PARTITIONS_MAX),
             (dispatch, entries, usize::MAX),
         ]
@@ -188,6 +201,7 @@ impl DispatchPolicy {
         match self {
             Self::WhenFree { min_batch } => ("min_batch", min_batch),
             Self::Window { entries, .. } => ("entries", entries),
+            Self::Immediate => ("entries", 1),
         }
     }
 }

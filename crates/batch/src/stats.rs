@@ -40,6 +40,12 @@ pub struct ClassStats {
 }
 
 impl QueueStats {
+    /// Returns the number of batches in flight.
+    pub fn batches_in_flight(&self) -> u64 {
+        let in_flight = |class: &ClassStats| class.batches - class.batches_ended;
+        in_flight(&self.reads) + in_flight(&self.writes)
+    }
+
     /// Returns the counters of `operation`'s class.
     pub fn class(&self, operation: Operation) -> &ClassStats {
         match operation {

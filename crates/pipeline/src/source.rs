@@ -124,7 +124,9 @@ pub enum SourceEvent {
         /// Time for which the value may be cached.
         cacheable_for: Option<Duration>,
     },
-    /// Whatever was cached for this key is out of date.
+    /// Whatever was cached for this key is out of date. No source sends it yet: together with
+    /// [`SourceEvent::Flush`] and `cacheable_for` it is the seam for a coherent cache of answers in
+    /// tx, fed by a change stream of the database.
     Invalidate {
         /// Key without the table's prefix.
         key: Bytes,

@@ -14,7 +14,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -25,7 +25,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{config::ChunksSettings, failure::Failure, sources::QueueCounters};
+use crate::{
+    config::ChunksSettings,
+    failure::Failure,
+    sources::{self, ChunkQueue},
+};
 
 /// Async threads: they wait for stores, decode and verify.
 const WORKER_THREADS: usize = 2;
@@ -54,7 +58,7 @@ pub struct ChunkTable {
     pub settings: ChunksSettings,
     pub store: Store,
     /// Queue of RESP clients' requests that wait for the store.
-    pub queue: Arc<QueueCounters>,
+    pub queue: ChunkQueue,
 }
 
 impl ChunkStores {
@@ -69,7 +73,7 @@ impl ChunkStores {
         for settings in settings {
             log::info!("table {}: {}", settings.name, settings.describe());
             let store = start_store(settings, &runtime)?;
-            tables.push(ChunkTable { settings: settings.clone(), store, queue: Arc::default() });
+            tables.push(ChunkTable::start(settings, store, &runtime)?);
         }
         Ok(Self { tables, runtime: Mutex::new(Some(runtime)) })
     }
@@ -121,6 +125,15 @@ impl ChunkStores {
 }
 
 impl ChunkTable {
+    fn start(settings: &ChunksSettings, store: Store, runtime: &Runtime) -> Result<Self, Failure> {
+        let _entered = runtime.enter();
+        let ChunksSettings { name, timeout, queue_requests, .. } = settings;
+        let form = sources::form_of(settings);
+        let queue = sources::start_queue(store.clone(), form, *timeout, *queue_requests);
+        let queue = queue.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
+        Ok(Self { settings: settings.clone(), store, queue })
+    }
+
     async fn wait_for_first_attempt(&self) {
         let timeout = FIRST_ATTEMPT_TIMEOUT.min(self.settings.timeout);
         // The store itself reports why it could not be opened.

@@ -75,7 +75,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     sources.wait_for_first_attempts();
     chunk_stores.wait_for_first_attempts();
     sources.attach(&mut tx);
-    attach_chunks(&chunk_stores, &mut tx, &status.signals, &clock, &waker);
+    attach_chunks(&chunk_stores, &mut tx, &status.signals, &waker);
     status.watch(sources.watched());
     if let Some(embedded_runtime) = sources.embedded_runtime() {
         net.set_idle(Box::new(embedded_runtime));

@@ -20,6 +20,7 @@ mod chunks;
 mod embedded_runtime;
 mod finished;
 mod postgres;
+mod requests;
 mod thread;
 
 use std::{
@@ -40,12 +41,12 @@ use crate::{
     chunk_stores::{ChunkStores, ChunkTable},
     failure::Failure,
 };
-use chunks::{About, ChunksSource};
-pub use chunks::{QueueCounters, state_of as store_state};
+use chunks::ChunksSource;
+pub use chunks::{ChunkQueue, form_of, start_queue, state_of as store_state};
 pub use embedded_runtime::{EmbeddedRuntime, Notifier};
 use finished::Finished;
+pub use postgres::state_of;
 use postgres::{PostgresSource, Waiter};
-pub use postgres::{batches_in_flight, state_of};
 use thread::TableThread;
 
 /// Time that batches in flight get to finish at shutdown.
@@ -213,7 +214,7 @@ impl Sources {
 impl Running {
     fn start(settings: &Settings, runtime: &Runtime, pipeline: Waker) -> Self {
         log::info!("table {}: {}", settings.name, settings.describe());
-        let finished = Arc::new(Finished::new(pipeline));
+        let finished = Arc::new(Finished::new(&settings.name, pipeline));
         let _entered = runtime.enter();
         let table = Table::start(settings.clone());
         let notifier = Arc::clone(&finished);
@@ -248,21 +249,15 @@ fn runtime() -> Result<Runtime, Failure> {
 
 /// Registers the chunk stores as sources of the pipeline; `pipeline` wakes the thread that polls
 /// them.
-pub fn attach_chunks(
-    stores: &ChunkStores,
-    tx: &mut Tx,
-    signals: &Arc<Signals>,
-    clock: &RealClock,
-    pipeline: &Waker,
-) {
+pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, signals: &Arc<Signals>, pipeline: &Waker) {
     let Some(runtime) = stores.handle() else { return };
-    let origin = origin_of(clock);
     for ChunkTable { settings, store, queue } in stores.tables() {
-        let finished = Arc::new(Finished::new(pipeline.clone()));
+        let finished = Arc::new(Finished::new(&settings.name, pipeline.clone()));
         let notifier = Arc::clone(&finished);
         runtime.spawn(async move { notifier.notify().await });
-        let about = About { settings, queue, signals, origin, runtime: runtime.clone() };
-        tx.add_source(&settings.name, Box::new(ChunksSource::new(about, store.clone(), finished)));
+        let (queue, signals) = (queue.clone(), Arc::clone(signals));
+        let source = ChunksSource::new(settings, store.clone(), queue, finished, signals);
+        tx.add_source(&settings.name, Box::new(source));
     }
 }
 

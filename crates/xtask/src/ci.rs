@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::{
     clients, limits, postgres, rules,
     steps::{Steps, cargo, run},
-    words,
+    tests, words,
 };
 
 /// Everything a change must pass.
@@ -34,7 +34,7 @@ pub fn ci() -> Result<()> {
         run(doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]))
     });
     steps.step("Postgres server", postgres::ensure);
-    steps.step("tests", tests);
+    steps.step("tests", tests::run_all);
     steps.step("loom", loom);
     steps.step("clients", || clients::run(&clients::Arguments::for_ci()));
     steps.finish()
@@ -44,7 +44,7 @@ pub fn ci() -> Result<()> {
 pub fn test() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("Postgres server", postgres::ensure);
-    steps.step("tests", tests);
+    steps.step("tests", tests::run_all);
     steps.finish()
 }
 
@@ -56,11 +56,6 @@ pub fn soak() -> Result<()> {
         run(cargo().args(["test", "--package", "busload-bench", "--features", "soak"]))
     });
     steps.finish()
-}
-
-/// Generated pages are compared with what they are generated from by tests of their crates.
-fn tests() -> Result<()> {
-    run(cargo().args(["test", "--workspace", "--no-fail-fast"]))
 }
 
 /// The hand-over between threads in every interleaving. Other flags mean other artifacts: they lie

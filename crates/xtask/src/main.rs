@@ -20,6 +20,7 @@ mod limits;
 mod postgres;
 mod rules;
 mod steps;
+mod tests;
 mod words;
 
 use std::process::ExitCode;

@@ -12,6 +12,7 @@ use crate::{DispatchPolicy, LastWins, LoadedAll, Operation, StoredAll};
 /// Reports each batch to the test and ends it when the test says so.
 struct Gate {
     batches: mpsc::UnboundedSender<Batch>,
+    drops_abandoned: bool,
 }
 
 struct Batch {
@@ -44,6 +45,10 @@ impl Service for Gate {
         self.pass(Operation::Write, entries.iter().map(|(key, _)| *key).collect()).await;
         Ok(entries.iter().map(|_| Ok(())).collect())
     }
+
+    fn drops_abandoned_loads(&self) -> bool {
+        self.drops_abandoned
+    }
 }
 
 struct Test<F> {
@@ -53,9 +58,14 @@ struct Test<F> {
 }
 
 fn start(settings: BatcherSettings) -> Test<impl Fn(u64)> {
+    start_with(settings, false)
+}
+
+fn start_with(settings: BatcherSettings, drops_abandoned: bool) -> Test<impl Fn(u64)> {
     let (clock, advance) = manual();
     let (sender, batches) = mpsc::unbounded_channel();
-    let batcher = Batcher::start_by(clock, Gate { batches: sender }, settings).unwrap();
+    let gate = Gate { batches: sender, drops_abandoned };
+    let batcher = Batcher::start_by(clock, gate, settings).unwrap();
     Test { batcher, batches, advance }
 }
 
@@ -70,7 +80,7 @@ impl<F: Fn(u64)> Test<F> {
     /// Moves the clock, and notifies the driver as the timer would.
     async fn pass(&self, us: u64) {
         (self.advance)(us);
-        self.batcher.shared().wake.notify_one();
+        self.batcher.core().wake.notify_one();
         self.settle().await;
     }
 
@@ -228,4 +238,20 @@ async fn closing_takes_no_longer_than_the_timeout_when_the_service_hangs() {
     test.pass(1).await;
     assert_eq!(load.await, Err(BatchError::TooLate { sent: true }));
     close.await;
+}
+
+#[tokio::test]
+async fn a_batch_whose_last_request_is_late_is_dropped_if_the_service_wants_that() {
+    for drops_abandoned in [true, false] {
+        let mut test = start_with(timeout(1000), drops_abandoned);
+        let batcher = test.batcher.clone();
+        let load = asked!(batcher.load(1));
+        let batch = test.batch().await.expect("the read leaves");
+        test.pass(999).await;
+        assert!(!batch.done.is_closed());
+        test.pass(1).await;
+        assert_eq!(load.await, Err(BatchError::TooLate { sent: true }));
+        assert_eq!(batch.done.is_closed(), drops_abandoned);
+        assert_eq!(batcher.stats().reads.batches_ended, u64::from(drops_abandoned));
+    }
 }

@@ -9,7 +9,7 @@ use super::keys::KeyId;
 use super::list::{Link, List};
 use super::waiters::{Counted, NewWaiter};
 use crate::request::{Operation, RequestId};
-use crate::settings::Sharing;
+use crate::settings::{DispatchPolicy, Sharing};
 use crate::write::Write;
 
 /// Says whether a request opens an entry or joins one.
@@ -61,8 +61,16 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         deadline: Option<Duration>,
     ) -> RequestId {
         self.load.add_requests(1);
-        let waits = self.entries[entry].waits();
-        let counted = if waits { Counted::UntilDispatch } else { Counted::UntilAnswer };
+        let counted = match self.entries[entry].place {
+            Place::InFlight(batch) => {
+                if self.entries[entry].waiters.is_empty() {
+                    self.in_flight_batches.await_entry(batch);
+                }
+                Counted::UntilAnswer
+            }
+            _ if self.settings.dispatch == DispatchPolicy::Immediate => Counted::UntilAnswer,
+            Place::Blocked | Place::Queued(_) => Counted::UntilDispatch,
+        };
         let id = self.waiters.insert(NewWaiter { waiter, receipt, entry, counted, deadline });
         self.entries[entry]
             .waiters

@@ -6,7 +6,7 @@ use super::RequestQueue;
 use super::entry::{Class, EntryId, Place};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
-use crate::batch::{Batch, Content};
+use crate::batch::{Batch, BatchId, Content};
 use crate::limits::{KIND_SEARCH_BATCHES, SHARE_MIN_BATCHES};
 use crate::request::{Answered, Late, Stage};
 use crate::settings::DispatchPolicy;
@@ -16,13 +16,13 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Takes a batch of `class` out of its queue, which is not empty.
     pub(super) fn take_batch(&mut self, class: Class) -> Batch<K, T> {
         let mut leaving = std::mem::take(&mut self.leaving);
-        self.pick(class, &mut leaving);
+        let id = self.in_flight_batches.start(class, self.now);
+        self.pick(class, id, &mut leaving);
         for (_, id) in &leaving {
             self.settle(self.entries[*id].key);
         }
         leaving.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let entries = leaving.iter().map(|(_, id)| Some(*id)).collect();
-        let id = self.in_flight_batches.start(class, self.now, entries);
+        self.in_flight_batches.fill(id, leaving.iter().map(|(_, entry)| *entry));
         self.queues.set_busy(class);
         self.stats.class_mut(class.operation()).count_dispatch(leaving.len());
         let content = self.content(class, &mut leaving);
@@ -55,7 +55,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let entry = &mut self.entries[entry_id];
         entry.waiters.unlink(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
         let (operation, stage) = (entry.class.operation(), entry.stage_after_leaving());
-        let is_done = entry.waits() && entry.waiters.is_empty();
+        let is_done = entry.waiters.is_empty()
+            && match entry.place {
+                Place::InFlight(batch) => {
+                    self.in_flight_batches.release_entry(batch);
+                    false
+                }
+                Place::Blocked | Place::Queued(_) => true,
+            };
         let waiter = self.waiters.remove(id);
         if stage != Stage::InFlight || waiter.counted == Counted::UntilAnswer {
             self.load.remove_requests(1);
@@ -85,7 +92,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 
     /// Moves entries from the queue of `class` to `leaving`: the first and those that may go with
     /// it.
-    fn pick(&mut self, class: Class, leaving: &mut Vec<(K, EntryId)>) {
+    fn pick(&mut self, class: Class, batch: BatchId, leaving: &mut Vec<(K, EntryId)>) {
         let entries_max = self.takes_max(class);
         let mut next = self.queues.first(class);
         let kind = next.and_then(|first| self.kind(first));
@@ -101,7 +108,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             if self.settings.batch_bytes_max < bytes && !leaving.is_empty() {
                 return;
             }
-            leaving.push((self.take(id), id));
+            leaving.push((self.take(id, batch), id));
         }
     }
 
@@ -123,13 +130,15 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         self.entries[id].write.as_ref().map(T::kind)
     }
 
-    /// Takes an entry from its queue and from its key's pending entries.
+    /// Moves an entry from its queue and its key's pending entries to `batch`.
     #[inline]
-    fn take(&mut self, id: EntryId) -> K {
+    fn take(&mut self, id: EntryId, batch: BatchId) -> K {
         self.queues.remove(&mut self.entries, id);
         let entry = &mut self.entries[id];
-        entry.place = Place::InFlight;
-        self.load.remove_requests(entry.waiters.len());
+        entry.place = Place::InFlight(batch);
+        if self.settings.dispatch != DispatchPolicy::Immediate {
+            self.load.remove_requests(entry.waiters.len());
+        }
         self.load.resize(entry.size.bytes(), 0);
         let (key, operation) = (entry.key, entry.class.operation());
         let slot = &mut self.keys[key];

@@ -6,6 +6,7 @@ use super::arena::{Arena, Id};
 use super::keys::KeyId;
 use super::list::{Link, List};
 use super::waiters::WaiterMark;
+use crate::batch::BatchId;
 use crate::request::{Operation, Stage};
 
 /// Marker of entry ids.
@@ -51,7 +52,8 @@ pub(super) enum Place {
     Blocked,
     /// It can be sent.
     Queued(Turn),
-    InFlight,
+    /// Its batch is in flight.
+    InFlight(BatchId),
 }
 
 /// Moment from which an entry could be sent.
@@ -89,7 +91,7 @@ impl Class {
 
 impl<T> Entry<T> {
     pub fn waits(&self) -> bool {
-        self.place != Place::InFlight
+        !matches!(self.place, Place::InFlight(_))
     }
 
     /// Returns how far a request has come whose waiter has been removed.

@@ -26,6 +26,8 @@ pub(super) struct InFlightBatch {
     pub started: Duration,
     /// Entries in the order of the batch; `None` when answered.
     pub entries: Vec<Option<EntryId>>,
+    /// Number of entries that have waiters and no answer.
+    awaited: usize,
     serial: u64,
 }
 
@@ -34,20 +36,38 @@ impl InFlightBatches {
         Self { arena: Arena::new(), max, serial: 0, reads: 0, writes: 0, read_entries: 0 }
     }
 
-    pub fn start(
-        &mut self,
-        class: Class,
-        started: Duration,
-        entries: Vec<Option<EntryId>>,
-    ) -> BatchId {
+    /// Starts a batch, whose entries [`fill`](Self::fill) adds.
+    pub fn start(&mut self, class: Class, started: Duration) -> BatchId {
         *self.count_mut(class) += 1;
-        if class == Class::Read {
-            self.read_entries += entries.len();
-        }
         self.serial += 1;
         let serial = self.serial;
-        let slot = self.arena.insert(InFlightBatch { class, started, entries, serial }).slot();
-        BatchId { slot, serial }
+        let batch = InFlightBatch { class, started, entries: Vec::new(), awaited: 0, serial };
+        BatchId { slot: self.arena.insert(batch).slot(), serial }
+    }
+
+    /// Adds the entries of a batch that was just started. Each has a waiter.
+    pub fn fill(&mut self, batch: BatchId, entries: impl Iterator<Item = EntryId>) {
+        let batch = &mut self.arena[Id::at(batch.slot)];
+        batch.entries = entries.map(Some).collect();
+        batch.awaited = batch.entries.len();
+        if batch.class == Class::Read {
+            self.read_entries += batch.entries.len();
+        }
+    }
+
+    /// Records that an entry of a batch in flight got its first waiter again.
+    pub fn await_entry(&mut self, batch: BatchId) {
+        self.arena[Id::at(batch.slot)].awaited += 1;
+    }
+
+    /// Records that an entry of a batch in flight lost its last waiter, or was answered to it.
+    pub fn release_entry(&mut self, batch: BatchId) {
+        self.arena[Id::at(batch.slot)].awaited -= 1;
+    }
+
+    /// Returns whether a request waits for an entry of the batch; `false` if the batch has ended.
+    pub fn is_awaited(&self, batch: BatchId) -> bool {
+        self.find(batch).is_some_and(|id| 0 < self.arena[id].awaited)
     }
 
     /// Takes the entry at `index` of a batch in flight; `None` the second time.

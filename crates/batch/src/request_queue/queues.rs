@@ -180,6 +180,7 @@ impl Queues {
             return Duration::ZERO;
         }
         match self.dispatch {
+            DispatchPolicy::Immediate => Duration::ZERO,
             DispatchPolicy::Window { wait, .. } => wait,
             DispatchPolicy::WhenFree { .. }
                 if traffic.in_flight_batches.count(class.operation()) == 0 =>

@@ -34,7 +34,7 @@ pub(super) struct Waiter<W, R> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Counted {
     UntilDispatch,
-    /// The request joined an entry in flight.
+    /// The request joined an entry in flight, or the dispatch policy is immediate.
     UntilAnswer,
 }
 

@@ -13,3 +13,4 @@ mod gate;
 mod order;
 mod replies;
 mod shutdown;
+mod streaming;

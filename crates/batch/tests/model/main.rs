@@ -72,6 +72,7 @@ fn dispatch(batch_entries_max: usize) -> impl Strategy<Value = DispatchPolicy> {
         2 => (1..=batch_entries_max).prop_map(|min_batch| DispatchPolicy::WhenFree { min_batch }),
         1 => (1..=batch_entries_max, wait)
             .prop_map(|(entries, wait)| DispatchPolicy::Window { entries, wait }),
+        1 => Just(DispatchPolicy::Immediate),
     ]
 }
 

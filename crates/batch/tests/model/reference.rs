@@ -213,9 +213,12 @@ impl Reference {
     }
 
     pub fn requests(&self) -> usize {
+        let until_answer = self.settings.dispatch == DispatchPolicy::Immediate;
         let counted = |entry: &Entry| {
             let waiters = entry.waiters.iter();
-            waiters.filter(|waiter| !entry.in_flight() || waiter.joined_in_flight).count()
+            let counts =
+                |waiter: &&Waiter| until_answer || !entry.in_flight() || waiter.joined_in_flight;
+            waiters.filter(counts).count()
         };
         self.entries.iter().map(counted).sum()
     }
@@ -223,6 +226,13 @@ impl Reference {
     pub fn bytes(&self) -> usize {
         let waiting = self.entries.iter().filter(|entry| !entry.in_flight());
         waiting.map(Entry::bytes).sum::<usize>() + self.requests() * REQUEST_OVERHEAD_BYTES
+    }
+
+    /// Returns whether a request waits for an entry of the batch.
+    pub fn is_awaited(&self, batch: usize) -> bool {
+        let of_batch =
+            |entry: &&Entry| matches!(entry.place, Place::InFlight(seat) if seat.batch == batch);
+        self.entries.iter().filter(of_batch).any(|entry| !entry.waiters.is_empty())
     }
 
     pub fn batches_in_flight(&self) -> usize {
@@ -335,6 +345,7 @@ impl Reference {
             }
             DispatchPolicy::Window { entries, .. } if full || entries <= queue.len() => since,
             DispatchPolicy::Window { wait, .. } => since + wait,
+            DispatchPolicy::Immediate => since,
         }
     }
 
@@ -348,7 +359,9 @@ impl Reference {
                 let share = asked_for.div_ceil(places).max(SHARE_MIN_BATCHES * min_batch);
                 share.min(self.settings.batch_entries_max)
             }
-            DispatchPolicy::WhenFree { .. } => self.settings.batch_entries_max,
+            DispatchPolicy::WhenFree { .. } | DispatchPolicy::Immediate => {
+                self.settings.batch_entries_max
+            }
             DispatchPolicy::Window { entries, .. } => entries,
         };
         let kind = |index: &usize| self.entries[*index].change.as_ref().map(Change::kind);

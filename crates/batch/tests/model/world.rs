@@ -398,6 +398,9 @@ impl World {
         assert_eq!(self.queue.waiting_bytes(), self.reference.bytes());
         assert_eq!(self.queue.in_flight(), self.reference.batches_in_flight());
         assert!(self.queue.waiting() <= settings.requests_max);
+        for (batch, sent) in self.batches.iter().enumerate() {
+            assert_eq!(self.queue.is_awaited(sent.id), self.reference.is_awaited(batch));
+        }
         assert!(self.queue.waiting_bytes() <= settings.bytes_max);
         let now = self.now.max(self.reference.now);
         let expected = self.reference.next_wake(self.queue.stats()).map(|wake| wake.max(now));

@@ -123,3 +123,21 @@ fn entry_is_answered_once_and_batch_ends_once_even_when_their_places_are_taken()
     assert_eq!(desk.answer(1, 0), [(2, None)]);
     assert_eq!(desk.queue.stats().reads.batches_ended, 1);
 }
+
+#[test]
+fn a_batch_is_awaited_while_one_of_its_requests_has_no_answer() {
+    let mut desk = Desk::new(settings());
+    let [first, second, third] = ["a", "a", "b"].map(|key| desk.read(key));
+    assert_eq!(desk.queue.batch_of(first), None, "it is pending");
+    assert_eq!(desk.next(), "read a b");
+    let batch = desk.queue.batch_of(first).expect("its batch is in flight");
+    assert_eq!(desk.queue.batch_of(third), Some(batch));
+    desk.queue.leave(first);
+    desk.answer(0, 1);
+    assert!(desk.queue.is_awaited(batch));
+    desk.queue.leave(second);
+    assert!(!desk.queue.is_awaited(batch));
+    assert_eq!((desk.queue.batch_of(second), desk.queue.in_flight()), (None, 1));
+    desk.end(0);
+    assert!(!desk.queue.is_awaited(batch));
+}

@@ -32,6 +32,25 @@ fn requests_that_wait_are_limited_and_those_under_way_are_not() {
 }
 
 #[test]
+fn with_an_immediate_dispatch_requests_in_flight_count_until_they_are_answered() {
+    let settings =
+        QueueSettings { requests_max: 3, dispatch: DispatchPolicy::Immediate, ..settings() };
+    let mut desk = Desk::new(settings.clone());
+    desk.read("a");
+    assert_eq!(desk.next(), "read a");
+    let second = desk.read("b");
+    desk.read("c");
+    assert_eq!(desk.next(), "read b c", "batches in flight hold nothing back");
+    assert_eq!(desk.try_read("d"), Err(full(&settings)));
+    desk.queue.leave(second);
+    desk.read("d");
+    assert_eq!(desk.try_read("e"), Err(full(&settings)));
+    assert_eq!(desk.answer(0, 0), [(0, None)]);
+    desk.read("e");
+    assert_eq!((desk.queue.waiting(), desk.next().as_str()), (3, "read d e"));
+}
+
+#[test]
 fn bytes_that_wait_are_limited() {
     let settings = QueueSettings { bytes_max: 2 * OVERHEAD + 10, ..settings() };
     let mut desk = Desk::new(settings.clone());

@@ -15,7 +15,7 @@ use busload_postgres::TableStats;
 
 use crate::{
     http::front_metrics::FrontMetrics,
-    sources::{batches_in_flight, state_of},
+    sources::state_of,
     status::{State, Status},
 };
 
@@ -293,7 +293,9 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
     each("busload_postgres_waiting", "gauge", "Requests in the queue.", |stats| {
         stats.waiting as u64
     });
-    each("busload_postgres_batches_in_flight", "gauge", "Batches in flight.", batches_in_flight);
+    each("busload_postgres_batches_in_flight", "gauge", "Batches in flight.", |stats| {
+        stats.queue.batches_in_flight()
+    });
     each("busload_postgres_connections", "gauge", "Connections open.", |stats| {
         stats.pool.up as u64
     });

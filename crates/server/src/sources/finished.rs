@@ -15,24 +15,40 @@ use std::{
 use busload_pipeline::source::{SourceEvent, SourceValue, Ticket};
 use tokio::sync::Notify;
 
-/// The list. The request queue bounds it: each answer was a request there.
+use crate::shown::shown_error;
+
+/// The list of one table. The request queue bounds it: each answer was a request there.
 #[derive(Debug)]
 pub struct Finished {
+    table: String,
     list: Mutex<Vec<SourceEvent>>,
     notifier: Notify,
     pipeline: Waker,
 }
 
 impl Finished {
-    /// Creates an empty list; `pipeline` wakes the thread that takes it.
-    pub fn new(pipeline: Waker) -> Self {
-        Self { list: Mutex::new(Vec::new()), notifier: Notify::new(), pipeline }
+    /// Creates an empty list of `table`; `pipeline` wakes the thread that takes it.
+    pub fn new(table: &str, pipeline: Waker) -> Self {
+        Self {
+            table: table.to_owned(),
+            list: Mutex::new(Vec::new()),
+            notifier: Notify::new(),
+            pipeline,
+        }
+    }
+
+    /// Returns an answer to put into the list, or to give at once. An error gets the table's name.
+    pub fn answer(&self, ticket: Ticket, outcome: Result<SourceValue, String>) -> SourceEvent {
+        let outcome =
+            outcome.map_err(|error| format!("ERR table {}: {}", self.table, shown_error(&error)));
+        SourceEvent::Answer { ticket, outcome, cacheable_for: None }
     }
 
     /// Adds an answer, and notifies if it is the first.
     pub fn push(&self, ticket: Ticket, outcome: Result<SourceValue, String>) {
+        let answer = self.answer(ticket, outcome);
         let mut list = self.list();
-        list.push(SourceEvent::Answer { ticket, outcome, cacheable_for: None });
+        list.push(answer);
         let is_first = list.len() == 1;
         drop(list);
         if is_first {
@@ -88,7 +104,7 @@ mod tests {
     #[test]
     fn a_batch_of_answers_wakes_once_and_is_taken_whole() {
         let wakes = Arc::new(Wakes::default());
-        let finished = Arc::new(Finished::new(Arc::clone(&wakes).into()));
+        let finished = Arc::new(Finished::new("users", Arc::clone(&wakes).into()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             tokio::spawn({

@@ -10,12 +10,9 @@ use std::{
 };
 
 use busload_batch::{Loaded, Receipt, Refusal, Reply, RequestId, Stored};
-use busload_pipeline::{
-    source::{
-        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
-        Unsupported,
-    },
-    stats::BatchReading,
+use busload_pipeline::source::{
+    Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
+    Unsupported,
 };
 use busload_postgres::{Error, PgService, RowWrite, Settings, Table, TableStats};
 use bytes::Bytes;
@@ -23,8 +20,8 @@ use bytes::Bytes;
 use super::{
     answer::{self, Asked, Columns},
     finished::Finished,
+    requests::{OpenRequests, source_info},
 };
-use crate::shown::shown_error;
 
 /// The request queue's deadline is this much earlier than the pipeline's: only the queue knows
 /// whether a write was already sent.
@@ -34,11 +31,10 @@ const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct PostgresSource {
     table: Table<Waiter>,
-    shared: Arc<Shared>,
+    context: Arc<WaiterContext>,
     /// Answers that were given at once.
     ready: Vec<SourceEvent>,
-    /// Request id of each open ticket, by the ticket's index.
-    requests: Vec<Option<RequestId>>,
+    requests: OpenRequests,
     /// Instant at which the pipeline's clock was zero.
     origin: Instant,
     timeout: Duration,
@@ -48,8 +44,7 @@ pub struct PostgresSource {
 
 /// State that the adapter shares with its waiters.
 #[derive(Debug)]
-struct Shared {
-    name: String,
+struct WaiterContext {
     finished: Arc<Finished>,
     /// Set with the first connection at the latest.
     columns: OnceLock<Columns>,
@@ -60,7 +55,7 @@ struct Shared {
 pub struct Waiter {
     ticket: Ticket,
     asked: Asked,
-    shared: Arc<Shared>,
+    context: Arc<WaiterContext>,
 }
 
 /// Reason why a request was not queued.
@@ -85,12 +80,12 @@ impl PostgresSource {
         finished: Arc<Finished>,
         origin: Instant,
     ) -> Self {
-        let shared = Shared { name: settings.name.clone(), finished, columns: OnceLock::new() };
+        let context = WaiterContext { finished, columns: OnceLock::new() };
         Self {
             table,
-            shared: Arc::new(shared),
+            context: Arc::new(context),
             ready: Vec::new(),
-            requests: Vec::new(),
+            requests: OpenRequests::default(),
             origin,
             timeout: settings.timeout,
             deadline_margin: DEADLINE_MARGIN_MAX.min(settings.timeout / 4),
@@ -106,7 +101,7 @@ impl PostgresSource {
         let columns = self.columns()?;
         let deadline = (self.origin + request.deadline).checked_sub(self.deadline_margin);
         let (asked, write) = self.understand(request, columns)?;
-        let waiter = Waiter { ticket: request.ticket, asked, shared: Arc::clone(&self.shared) };
+        let waiter = Waiter { ticket: request.ticket, asked, context: Arc::clone(&self.context) };
         let submitted = match write {
             None => self.table.submit_read(key, waiter, deadline),
             Some(write) => self.table.submit_write(key, write, waiter, deadline),
@@ -121,12 +116,12 @@ impl PostgresSource {
     }
 
     fn columns(&self) -> Result<&Columns, SubmitError> {
-        if let Some(columns) = self.shared.columns.get() {
+        if let Some(columns) = self.context.columns.get() {
             return Ok(columns);
         }
         match self.table.columns() {
             names if names.is_empty() => Err(SubmitError::Text("not connected yet".into())),
-            names => Ok(self.shared.columns.get_or_init(|| Columns::new(names))),
+            names => Ok(self.context.columns.get_or_init(|| Columns::new(names))),
         }
     }
 
@@ -190,23 +185,14 @@ impl Source for PostgresSource {
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full> {
         let error = match self.ask(&request) {
             Ok(id) => {
-                let index = request.ticket.index();
-                if self.requests.len() <= index {
-                    self.requests.resize(index + 1, None);
-                }
-                self.requests[index] = Some(id);
+                self.requests.insert(request.ticket, id);
                 return Ok(());
             }
             Err(SubmitError::Full) => return Err(Full),
             Err(SubmitError::Error(error)) => error.to_string(),
             Err(SubmitError::Text(text)) => text,
         };
-        let outcome = Err(self.shared.error(&error));
-        self.ready.push(SourceEvent::Answer {
-            ticket: request.ticket,
-            outcome,
-            cacheable_for: None,
-        });
+        self.ready.push(self.context.finished.answer(request.ticket, Err(error)));
         Ok(())
     }
 
@@ -215,16 +201,14 @@ impl Source for PostgresSource {
     }
 
     fn cancel(&mut self, ticket: Ticket) {
-        // A request that was answered at once has no id here, or the id of an earlier ticket,
-        // which has been answered.
-        if let Some(id) = self.requests.get_mut(ticket.index()).and_then(Option::take) {
+        if let Some(id) = self.requests.take(ticket) {
             self.table.cancel(id);
         }
     }
 
     fn poll(&mut self, stream: &mut Vec<SourceEvent>) {
         stream.append(&mut self.ready);
-        self.shared.finished.take(stream);
+        self.context.finished.take(stream);
     }
 
     fn kind(&self) -> &'static str {
@@ -260,27 +244,22 @@ impl Source for PostgresSource {
     }
 }
 
-impl Shared {
-    /// Formats an error for clients.
-    fn error(&self, text: &str) -> String {
-        format!("ERR table {}: {}", self.name, shown_error(text))
-    }
-
+impl WaiterContext {
     fn answer(&self, ticket: Ticket, outcome: Result<SourceValue, Error>) {
-        self.finished.push(ticket, outcome.map_err(|error| self.error(&error.to_string())));
+        self.finished.push(ticket, outcome.map_err(|error| error.to_string()));
     }
 }
 
 impl Reply<PgService> for Waiter {
     fn loaded(self, outcome: Loaded<PgService>) {
-        let Self { ticket, asked, shared } = self;
-        let columns = shared.columns.get().expect("it was known before anybody waited");
+        let Self { ticket, asked, context } = self;
+        let columns = context.columns.get().expect("it was known before anybody waited");
         let answer = outcome.map(|row| answer::of_row(&asked, row.as_ref(), columns));
-        shared.answer(ticket, answer.map_err(busload_postgres::read_error));
+        context.answer(ticket, answer.map_err(busload_postgres::read_error));
     }
 
     fn stored(self, outcome: Stored<PgService>, receipt: Option<Receipt<PgService>>) {
-        let Self { ticket, asked, shared } = self;
+        let Self { ticket, asked, context } = self;
         let outcome = outcome.map_err(busload_postgres::write_error);
         let count = match (outcome, receipt) {
             (Ok(outcome), Some(receipt)) => outcome.count(&receipt),
@@ -291,37 +270,24 @@ impl Reply<PgService> for Waiter {
             Asked::Set => SourceValue::Done,
             _ => SourceValue::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
         });
-        shared.answer(ticket, answer);
+        context.answer(ticket, answer);
     }
 }
 
 /// Builds the fields of INFO.
 fn info(stats: &TableStats) -> SourceInfo {
-    let (reads, writes, pool) = (&stats.queue.reads, &stats.queue.writes, &stats.pool);
-    let batches = |class: &busload_batch::ClassStats| BatchReading {
-        batches: class.batches,
-        items: class.entries,
-        max: class.batch_entries_max as u64,
-    };
+    let pool = &stats.pool;
     let mut fields = vec![
         ("state", state_of(stats).to_owned()),
         ("connections", format!("{}/{}", pool.up, pool.wanted)),
-        ("reads", reads.requests.to_string()),
-        ("writes", writes.requests.to_string()),
-        ("waiting", stats.waiting.to_string()),
-        ("batches_in_flight", batches_in_flight(stats).to_string()),
         ("statements", stats.statements.to_string()),
-        ("deduplicated", reads.joined.to_string()),
-        ("merged", writes.joined.to_string()),
-        ("refused", stats.queue.refused.to_string()),
-        ("expired", stats.queue.expired.to_string()),
         ("retries", (stats.reads_repeated + stats.conflicts_retried).to_string()),
         ("outcomes_unknown", stats.outcomes_unknown.to_string()),
     ];
     if let Some(error) = &pool.last_error {
         fields.push(("last_error", error.to_string()));
     }
-    SourceInfo { batches: vec![("read", batches(reads)), ("write", batches(writes))], fields }
+    source_info(fields, &stats.queue, stats.waiting)
 }
 
 /// Returns the state of a table's connections as one word.
@@ -331,10 +297,4 @@ pub fn state_of(stats: &TableStats) -> &'static str {
         (0, _) => "down",
         _ => "up",
     }
-}
-
-/// Returns the number of batches in flight.
-pub fn batches_in_flight(stats: &TableStats) -> u64 {
-    let (reads, writes) = (&stats.queue.reads, &stats.queue.writes);
-    (reads.batches + writes.batches).saturating_sub(reads.batches_ended + writes.batches_ended)
 }

@@ -21,16 +21,13 @@ pub enum Profile {
 
 /// Builds it and says where it is.
 pub fn build(profile: Profile) -> Result<PathBuf> {
-    let mut build = cargo();
-    build.args(["build", "--package", "busload"]);
-    let folder = match profile {
-        Profile::Debug => "debug",
-        Profile::Release => {
-            build.arg("--release");
-            "release"
-        }
+    let (arguments, folder): (&[&str], _) = match profile {
+        // The binary that the tests use: another selection of packages would have other features
+        // of dependencies, which would be built again.
+        Profile::Debug => (&["test", "--workspace", "--no-run", "--quiet"], "debug"),
+        Profile::Release => (&["build", "--package", "busload", "--release"], "release"),
     };
-    run(&mut build)?;
+    run(cargo().args(arguments))?;
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     Ok(target.join(folder).join("busload"))

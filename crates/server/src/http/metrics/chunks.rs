@@ -1,9 +1,7 @@
 //! Metrics of chunk stores. Their families appear only if there are such tables.
 
-use std::sync::atomic::Ordering;
-
+use busload_batch::QueueStats;
 use busload_dolt::{StoreStats, StoreStatus};
-use busload_pipeline::stats::BatchReading;
 
 use super::Page;
 use crate::{chunk_stores::ChunkTable, sources::store_state};
@@ -14,8 +12,7 @@ pub(super) struct Metrics {
     pub stats: StoreStats,
     pub state: StoreStatus,
     pub waiting: usize,
-    pub refused: u64,
-    pub batches: BatchReading,
+    pub queue: QueueStats,
 }
 
 impl Metrics {
@@ -24,9 +21,8 @@ impl Metrics {
             name: table.settings.name.clone(),
             stats: table.store.stats(),
             state: table.store.status(),
-            waiting: table.queue.waiting.load(Ordering::Relaxed),
-            refused: table.queue.refused.load(Ordering::Relaxed),
-            batches: table.queue.batches.read(),
+            waiting: table.queue.waiting(),
+            queue: table.queue.stats(),
         }
     }
 }
@@ -136,16 +132,16 @@ fn queue(page: &mut Page, tables: &[Metrics]) {
         "busload_chunks_refused_total",
         COUNTER,
         "Requests refused because too many waited.",
-        |table| table.refused,
+        |table| table.queue.refused,
     );
     each("busload_chunks_batches_total", COUNTER, "Batches of queued requests sent.", |table| {
-        table.batches.batches
+        table.queue.reads.batches
     });
     each("busload_chunks_batch_items_total", COUNTER, "Requests in the batches sent.", |table| {
-        table.batches.items
+        table.queue.reads.entries
     });
     each("busload_chunks_batch_items_max", GAUGE, "Requests in the fullest batch.", |table| {
-        table.batches.max
+        table.queue.reads.batch_entries_max as u64
     });
 }
 

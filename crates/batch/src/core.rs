@@ -1,24 +1,26 @@
-//! State that the handles, the driver and the batches of a batcher share: the queue under its lock,
+//! Core of a batcher, which its handles, its driver and its batches share: the queue under its lock,
 //! and the driver's notifier.
 //!
 //! User code runs under the lock only where the queue must call it: `Hash`, `Eq`, `Ord` and `Clone`
 //! of keys, and the methods of `Write`. Replies are called and dropped outside.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::batcher::BatcherSettings;
 use crate::clock::Clock;
-use crate::service::{Receipt, Reply, Service};
+use crate::in_flight::{AbandonSignal, Abandoned};
+use crate::service::{LoadedOne, Receipt, Reply, Service};
 use crate::{
-    Answered, BatchId, Content, Operation, QueueStats, Refusal, Refused, RequestId, RequestOptions,
-    RequestQueue, SettingsError,
+    Answered, Batch, BatchId, Content, Operation, QueueStats, Refusal, Refused, RequestId,
+    RequestOptions, RequestQueue, SettingsError, Sharing,
 };
 
-pub(crate) struct Shared<S: Service, R: Reply<S>> {
+pub(crate) struct BatcherCore<S: Service, R: Reply<S>> {
     pub(crate) service: Arc<S>,
     pub(crate) clock: Clock,
     /// Wakes the driver. One turn answers all notifications that came before it.
@@ -26,12 +28,14 @@ pub(crate) struct Shared<S: Service, R: Reply<S>> {
     /// Notified once, for all waiters, when the driver has ended.
     pub(crate) ended: Notify,
     timeout: Option<Duration>,
-    state: Mutex<State<S, R>>,
+    /// Whether batches of reads that nobody waits for are dropped.
+    drops_abandoned: bool,
+    state: Mutex<QueueState<S, R>>,
     /// Set when something was submitted that no flush has followed yet.
     unflushed: AtomicBool,
 }
 
-pub(crate) struct State<S: Service, R: Reply<S>> {
+pub(crate) struct QueueState<S: Service, R: Reply<S>> {
     pub(crate) queue: RequestQueue<S::Key, S::Write, R>,
     pub(crate) phase: Phase,
     /// Number of accepted requests whose replies have not been called yet.
@@ -41,6 +45,8 @@ pub(crate) struct State<S: Service, R: Reply<S>> {
     answered: Company,
     /// Reused buffer of the batch that ended last. Holds no more than the queue may.
     spare: Vec<EndedWaiter<S, R>>,
+    /// Ends the batches of reads in flight that nobody waits for, if the service wants that.
+    abandon: HashMap<BatchId, oneshot::Sender<Abandoned>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,27 +73,30 @@ pub(crate) enum Phase {
     Ended,
 }
 
-impl<S: Service, R: Reply<S>> Shared<S, R> {
+impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     pub(crate) fn new(
         service: S,
         settings: BatcherSettings,
         clock: Clock,
     ) -> Result<Self, SettingsError> {
+        let drops_abandoned =
+            service.drops_abandoned_loads() && settings.queue.sharing == Sharing::Waiting;
         let queue = RequestQueue::new(settings.queue)?;
         Ok(Self {
+            drops_abandoned,
             service: Arc::new(service),
             clock,
             wake: Arc::default(),
             ended: Notify::new(),
             timeout: settings.timeout,
-            state: Mutex::new(State::new(queue)),
+            state: Mutex::new(QueueState::new(queue)),
             unflushed: AtomicBool::new(false),
         })
     }
 
     /// Locks the queue. A panic under the lock comes from the user's key or write; the caller that
     /// passed it gets the panic, and the other callers go on.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State<S, R>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState<S, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,14 +160,49 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
             || 0 < state.queue.in_flight()
     }
 
+    /// Returns the signal that ends a batch of reads early, if the service wants such an end.
+    pub(crate) fn expect_abandonment(
+        &self,
+        state: &mut QueueState<S, R>,
+        batch: &Batch<S::Key, S::Write>,
+    ) -> AbandonSignal {
+        if !self.drops_abandoned || operation(&batch.content) == Operation::Write {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        state.abandon.insert(batch.id, sender);
+        Some(receiver)
+    }
+
     /// Ends `batch`: frees its slot and takes the waiters that have no answer yet. The caller must
     /// then call [`settle`](Self::settle).
     pub(crate) fn end_batch(&self, batch: BatchId) -> Vec<EndedWaiter<S, R>> {
         let mut state = self.lock();
         let mut waiters = std::mem::take(&mut state.spare);
         state.queue.end(self.clock.now(), batch, &mut waiters);
-        state.answered = if waiters.len() < 2 { Company::Alone } else { Company::Several };
+        state.abandon.remove(&batch);
+        state.answered = Company::of(waiters.len());
         waiters
+    }
+
+    /// Takes the waiters of single entries of a batch in flight, with the entries' results in the
+    /// same order. The caller must then call [`settle`](Self::settle).
+    pub(crate) fn answer_entries(
+        &self,
+        batch: BatchId,
+        answers: &mut Vec<(usize, LoadedOne<S>)>,
+    ) -> (Vec<EndedWaiter<S, R>>, Vec<LoadedOne<S>>) {
+        let mut results = Vec::with_capacity(answers.len());
+        let mut state = self.lock();
+        let mut waiters = std::mem::take(&mut state.spare);
+        let mut of_entry = Vec::new();
+        for (position, (entry, result)) in answers.drain(..).enumerate() {
+            state.queue.answer(batch, entry, &mut of_entry);
+            waiters.extend(of_entry.drain(..).map(|answered| (position, answered)));
+            results.push(result);
+        }
+        state.answered = Company::of(waiters.len());
+        (waiters, results)
     }
 
     /// Called when `given` waiters of a batch have been answered: lets the driver send next
@@ -176,7 +220,11 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
 
     pub(crate) fn cancel(&self, request: RequestId) {
         let mut state = self.lock();
+        let batch = state.queue.batch_of(request).filter(|_| self.drops_abandoned);
         let left = state.queue.leave(request);
+        if let Some(batch) = batch {
+            state.end_if_abandoned(batch);
+        }
         if left.is_some() {
             state.owed -= 1;
         }
@@ -210,9 +258,40 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
     }
 }
 
-impl<S: Service, R: Reply<S>> State<S, R> {
+impl Company {
+    fn of(answered: usize) -> Self {
+        if answered < 2 { Self::Alone } else { Self::Several }
+    }
+}
+
+impl<S: Service, R: Reply<S>> QueueState<S, R> {
     fn new(queue: Queue<S, R>) -> Self {
-        Self { queue, phase: Phase::Open, owed: 0, answered: Company::Alone, spare: Vec::new() }
+        Self {
+            queue,
+            phase: Phase::Open,
+            owed: 0,
+            answered: Company::Alone,
+            spare: Vec::new(),
+            abandon: HashMap::new(),
+        }
+    }
+
+    /// Ends a batch of reads in flight early if nobody waits for it.
+    fn end_if_abandoned(&mut self, batch: BatchId) {
+        if !self.queue.is_awaited(batch)
+            && let Some(abandon) = self.abandon.remove(&batch)
+        {
+            // A batch that has ended meanwhile needs no end.
+            let _ = abandon.send(Abandoned);
+        }
+    }
+
+    /// Ends all batches of reads in flight that nobody waits for, after requests have expired.
+    pub(crate) fn end_abandoned(&mut self) {
+        let Self { queue, abandon, .. } = self;
+        for (_, abandon) in abandon.extract_if(|batch, _| !queue.is_awaited(*batch)) {
+            let _ = abandon.send(Abandoned);
+        }
     }
 }
 

@@ -1,0 +1,131 @@
+//! All tests: one build, then as many test programs at a time as the machine has processors, then
+//! the examples in docs.
+//!
+//! `cargo test` runs the programs one after the other, and many of them wait most of the time: for
+//! deadlines, for servers that start, for the disk. What a program prints is shown when it fails.
+
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::steps::{cargo, output, run};
+
+/// Number of the slowest programs that the end names.
+const SLOWEST_SHOWN: usize = 10;
+
+/// A program of tests.
+#[derive(Debug)]
+struct Program {
+    /// Package, and what of it is tested, as `cargo test` would be told.
+    name: String,
+    executable: PathBuf,
+    /// Root of the package, in which the program runs.
+    directory: PathBuf,
+}
+
+/// A program that has run.
+#[derive(Debug)]
+struct Ran {
+    name: String,
+    took: Duration,
+    /// Output of a program that failed.
+    failure: Option<String>,
+}
+
+/// Builds and runs the tests of the workspace.
+pub fn run_all() -> Result<()> {
+    let programs = build()?;
+    let mut ran = run_programs(programs);
+    let docs = run(cargo().args(["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"]));
+    ran.sort_by_key(|ran| std::cmp::Reverse(ran.took));
+    println!("\nslowest:");
+    for Ran { name, took, .. } in ran.iter().take(SLOWEST_SHOWN) {
+        println!("{:>6.1} s  {name}", took.as_secs_f64());
+    }
+    let failed: Vec<&str> =
+        ran.iter().filter(|ran| ran.failure.is_some()).map(|ran| ran.name.as_str()).collect();
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    docs
+}
+
+fn build() -> Result<Vec<Program>> {
+    let mut build = cargo();
+    build.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let messages = output(build.stderr(Stdio::inherit()))?;
+    let mut programs = Vec::new();
+    for line in messages.lines() {
+        let message: Value = serde_json::from_str(line).context("cargo's messages are JSON")?;
+        let Some(executable) = message["executable"].as_str() else { continue };
+        if message["profile"]["test"] != true {
+            continue;
+        }
+        let manifest = PathBuf::from(message["manifest_path"].as_str().unwrap_or_default());
+        let directory = manifest.parent().context("a manifest lies in a directory")?.to_owned();
+        let package = directory.file_name().unwrap_or_default().to_string_lossy();
+        let target = message["target"]["name"].as_str().unwrap_or_default();
+        let kind = message["target"]["kind"][0].as_str().unwrap_or_default();
+        let name = format!("{package} --{kind} {target}");
+        programs.push(Program { name, executable: executable.into(), directory });
+    }
+    Ok(programs)
+}
+
+fn run_programs(programs: Vec<Program>) -> Vec<Ran> {
+    let at_a_time = thread::available_parallelism().map_or(1, usize::from);
+    let waiting = Mutex::new(VecDeque::from(programs));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let ran = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                while let Some(program) = next() {
+                    let program = run_program(program);
+                    let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
+                    program.print();
+                    ran.push(program);
+                }
+            });
+        }
+    });
+    ran.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[allow(clippy::disallowed_methods, reason = "people read these times")]
+fn run_program(program: Program) -> Ran {
+    let Program { name, executable, directory } = program;
+    let start = Instant::now();
+    let mut command = Command::new(executable);
+    command.env("CARGO_MANIFEST_DIR", &directory).current_dir(&directory).stdin(Stdio::null());
+    let failure = match command.output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!(
+            "{}{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+            output.status
+        )),
+        Err(error) => Some(format!("cannot run it: {error}")),
+    };
+    Ran { name, took: start.elapsed(), failure }
+}
+
+impl Ran {
+    fn print(&self) {
+        let Self { name, took, failure } = self;
+        let outcome = if failure.is_some() { "FAILED" } else { "ok" };
+        println!("{:>6.1} s  {outcome}  {name}", took.as_secs_f64());
+        if let Some(failure) = failure {
+            println!("{failure}");
+        }
+    }
+}
