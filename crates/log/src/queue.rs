@@ -28,8 +28,6 @@ struct QueueState {
 /// Requests to the log besides writing. Each is reported once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// Request to make everything durable.
-    pub sync: bool,
     /// Notice that no further batches will come.
     pub close: bool,
     /// Request to check the shared state: the helper has an answer, or the writer needs a
@@ -39,7 +37,7 @@ pub(crate) struct Flags {
 
 impl Flags {
     fn any(self) -> bool {
-        self.sync || self.close || self.poke
+        self.close || self.poke
     }
 }
 
@@ -77,7 +75,6 @@ impl Queue {
     /// Adds requests to those not yet taken.
     pub fn ask(&self, flags: Flags) {
         let mut state = self.lock();
-        state.flags.sync |= flags.sync;
         state.flags.close |= flags.close;
         state.flags.poke |= flags.poke;
         self.wake(state);

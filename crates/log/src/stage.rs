@@ -240,12 +240,6 @@ impl<D: Disk> LogStage<D> {
 
     fn take_in(&mut self, now: Duration) {
         let flags = self.shared.queue.take(&mut self.taken, &mut self.spent);
-        if flags.sync {
-            match self.taken.back_mut() {
-                Some(last) => last.sync.always = true,
-                None => self.sync_due = true,
-            }
-        }
         if flags.close && self.closing == Closing::No {
             self.closing = Closing::Asked;
         }

@@ -359,11 +359,6 @@ impl LogWriter {
         self.shared.queue.push(&mut self.batch, self.batch_bytes);
     }
 
-    /// Asks the log to make everything handed over durable.
-    pub fn request_sync(&mut self) {
-        self.shared.queue.ask(Flags { sync: true, ..Flags::default() });
-    }
-
     /// Hands over the open batch. The log writes and syncs everything and marks the clean shutdown;
     /// then its stage ends. Nothing can be committed afterwards. Dropping the writer does the same.
     pub fn close(&mut self) {

@@ -168,11 +168,6 @@ impl SimClients {
         })
     }
 
-    /// Returns the number of bytes that this client has written and the server has not received.
-    pub fn unreceived_bytes(&self, client: ClientId) -> usize {
-        self.with(client, |client| client.written.len())
-    }
-
     /// Returns whether polls alone move nothing more: the server has accepted or refused every
     /// client and reported every byte and end of the clients, and everything that can arrive at a
     /// client has arrived. The server's sends in flight do not count: they wait for clients that
