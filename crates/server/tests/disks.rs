@@ -73,22 +73,6 @@ fn a_lost_last_segment_is_refused_and_named() {
     assert!(file.exists());
 }
 
-#[test]
-fn a_corrupt_file_that_names_the_last_segment_is_refused() {
-    let directory = three_runs();
-    let file = directory.path().join("log/last-segment");
-    let mut bytes = fs::read(&file).unwrap();
-    bytes[33] ^= 1;
-    fs::write(&file, bytes).unwrap();
-    for ended in looks(directory.path()) {
-        let line = ended.failed(1);
-        assert!(
-            line.contains(file.to_str().unwrap()) && line.contains("does not verify"),
-            "{line}"
-        );
-    }
-}
-
 /// With a limit of 1,024 open files, these commands once failed on logs of 64 GiB, or of a thousand
 /// starts.
 #[test]

@@ -44,16 +44,16 @@ pub fn busload() -> Command {
     command
 }
 
-/// Runs a command that does not serve to its end.
+/// Runs a command to its end. A start must be one that is refused.
 pub fn run(arguments: &[&str]) -> Ended {
     Ended::of(busload().args(on_free_ports(arguments)).output().unwrap())
 }
 
-/// Adds free ports to the arguments of `check`, which listens for a moment on the ports of a start
-/// and would meet other tests on the default ones.
+/// Adds free ports to the arguments of a start, and of `check`, which listens for a moment on the
+/// ports of a start: both would meet other tests on the default ones.
 pub fn on_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let mut all = arguments.to_vec();
-    if arguments.first() == Some(&"check") {
+    if matches!(arguments.first(), Some(&"check" | &"serve")) {
         for flag in ["--resp", "--http"].into_iter().filter(|flag| !arguments.contains(flag)) {
             all.extend([flag, "127.0.0.1:0"]);
         }
