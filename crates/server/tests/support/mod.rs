@@ -257,6 +257,14 @@ impl Drop for Server {
     }
 }
 
+/// Mixes bits as SplitMix64 does.
+pub fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
 /// Returns the path of the log's first segment in this data directory.
 pub fn first_segment(data: &Path) -> std::path::PathBuf {
     let files = fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
