@@ -10,7 +10,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use busload_io::{OsRng, RealDisk};
 use busload_log::{Options, Room, Step, SyncPolicy, limits::SEGMENT_BYTES_MIN};
 use busload_tables::{TableId, effect};
-use support::{Ended, Server, busload, on_free_ports, run};
+use support::{Ended, Server, on_free_ports, run, serve};
 use tempfile::{TempDir, tempdir};
 
 /// Returns the data of three runs with clean shutdowns: three segments, and perhaps one of zeros.
@@ -37,13 +37,11 @@ fn remove_segments_from(data: &Path, number: u64) {
 
 /// Runs a start, a check and `log verify`, and returns how each ended.
 fn looks(data: &Path) -> [Ended; 3] {
-    let data = data.to_str().unwrap();
-    let mut start = busload();
-    start.args(["serve", "--resp", "127.0.0.1:0", "--http", "none", "--data", data]);
-    let started = match Server::try_start(start) {
+    let started = match Server::try_start(serve(data, &[])) {
         Err(ended) => ended,
         Ok(server) => panic!("it started: {:?}", server.said()),
     };
+    let data = data.to_str().unwrap();
     [started, run(&["check", "--data", data]), run(&["log", "verify", "--data", data])]
 }
 

@@ -44,6 +44,13 @@ pub fn busload() -> Command {
     command
 }
 
+/// Returns the command of a start on free ports with its data in this directory.
+pub fn serve(data: &Path, arguments: &[&str]) -> Command {
+    let mut command = busload();
+    command.args(on_free_ports(&[&["serve"][..], arguments].concat())).arg("--data").arg(data);
+    command
+}
+
 /// Runs a command to its end. A start must be one that is refused.
 pub fn run(arguments: &[&str]) -> Ended {
     Ended::of(busload().args(on_free_ports(arguments)).output().unwrap())
@@ -114,16 +121,8 @@ impl Server {
     /// Starts a server on free ports with its data in this directory.
     #[track_caller]
     pub fn start(data: &Path, arguments: &[&str]) -> Self {
-        let mut command = busload();
-        command.arg("serve").arg("--data").arg(data);
-        if !arguments.contains(&"--resp") {
-            command.args(["--resp", "127.0.0.1:0"]);
-        }
-        if !arguments.contains(&"--http") {
-            command.args(["--http", "127.0.0.1:0"]);
-        }
-        command.args(arguments);
-        Self::try_start(command).unwrap_or_else(|ended| panic!("no start: {ended:?}"))
+        let started = Self::try_start(serve(data, arguments));
+        started.unwrap_or_else(|ended| panic!("no start: {ended:?}"))
     }
 
     /// Starts a server and waits for its `ready` line; fails if the process ends first.
