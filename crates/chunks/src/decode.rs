@@ -88,26 +88,6 @@ impl Stored {
     /// [`FormatError::Corrupt`] if their number is not that of the location, if they are too few
     /// for a record, or if the CRC does not match.
     pub fn parse(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
-        let stored = Self::parse_unchecked(span, location)?;
-        if stored.encoding == Encoding::Snappy {
-            let expected = be::u32_at(&stored.record, stored.bytes.len());
-            let found = crc32c::crc32c(&stored.bytes);
-            if found != expected {
-                return Err(corrupt!(
-                    "a record says its CRC-32C is {expected:08x}, it is {found:08x}"
-                ));
-            }
-        }
-        Ok(stored)
-    }
-
-    /// Does what [`Stored::parse`] does without checking the CRC: for bytes that were verified in
-    /// another way.
-    ///
-    /// # Errors
-    /// [`FormatError::Corrupt`] if their number is not that of the location or too small for a
-    /// record.
-    pub fn parse_unchecked(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         if span.len() as u64 != u64::from(location.span.length) {
             return Err(corrupt!(
                 "expected {} bytes of a chunk, got {}",
@@ -121,11 +101,12 @@ impl Stored {
         if span.len() <= CRC_BYTES {
             return Err(corrupt!("expected a snappy block and its CRC, got {} bytes", span.len()));
         }
-        Ok(Self {
-            encoding: Encoding::Snappy,
-            bytes: span.slice(..span.len() - CRC_BYTES),
-            record: span,
-        })
+        let bytes = span.slice(..span.len() - CRC_BYTES);
+        let (expected, found) = (be::u32_at(&span, bytes.len()), crc32c::crc32c(&bytes));
+        if found != expected {
+            return Err(corrupt!("a record says its CRC-32C is {expected:08x}, it is {found:08x}"));
+        }
+        Ok(Self { encoding: Encoding::Snappy, bytes, record: span })
     }
 
     /// Returns the contents, which are not yet verified against an address. `dictionary` is that of

@@ -12,12 +12,12 @@ use crate::{batch::Batch, limits::SPARE_BATCH_COUNT_MAX};
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     log_wakes: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     batches: VecDeque<Batch>,
     /// Spent batches for the writer to reuse.
     spare: Vec<Batch>,
@@ -28,8 +28,6 @@ struct State {
 /// Requests to the log besides writing. Each is reported once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// Request to make everything durable.
-    pub sync: bool,
     /// Notice that no further batches will come.
     pub close: bool,
     /// Request to check the shared state: the helper has an answer, or the writer needs a
@@ -39,16 +37,16 @@ pub(crate) struct Flags {
 
 impl Flags {
     fn any(self) -> bool {
-        self.sync || self.close || self.poke
+        self.close || self.poke
     }
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().expect("no code that holds the lock panics")
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
+    fn wake(&self, mut state: MutexGuard<'_, QueueState>) {
         let asleep = std::mem::take(&mut state.log_sleeps);
         drop(state);
         if asleep {
@@ -77,7 +75,6 @@ impl Queue {
     /// Adds requests to those not yet taken.
     pub fn ask(&self, flags: Flags) {
         let mut state = self.lock();
-        state.flags.sync |= flags.sync;
         state.flags.close |= flags.close;
         state.flags.poke |= flags.poke;
         self.wake(state);

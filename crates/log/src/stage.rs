@@ -21,7 +21,7 @@ use crate::{
     last_segment,
     limits::{FRAME_SLICE_COUNT_MAX, LOG_BYTES_WARNING, NO_SPACE_RETRY_MS},
     mailbox::{Answer, Job, Mailbox, Prepared},
-    progress::{NO_ANSWER, Shared},
+    progress::{NO_ANSWER, ProgressState},
 };
 
 /// Result of a step.
@@ -43,7 +43,7 @@ pub enum Step {
 /// for recording the clean shutdown; the helper does the rest.
 pub struct LogStage<D: Disk> {
     disk: D,
-    shared: Arc<Shared>,
+    shared: Arc<ProgressState>,
     mailbox: Arc<Mailbox<D::File>>,
     /// The lock file, held until the stage is dropped.
     _lock: D::File,
@@ -155,7 +155,7 @@ impl<F> Next<F> {
 impl<D: Disk> LogStage<D> {
     pub(crate) fn new(
         disk: D,
-        shared: Arc<Shared>,
+        shared: Arc<ProgressState>,
         mailbox: Arc<Mailbox<D::File>>,
         options: Options,
         start: Start<D::File>,
@@ -240,12 +240,6 @@ impl<D: Disk> LogStage<D> {
 
     fn take_in(&mut self, now: Duration) {
         let flags = self.shared.queue.take(&mut self.taken, &mut self.spent);
-        if flags.sync {
-            match self.taken.back_mut() {
-                Some(last) => last.sync.always = true,
-                None => self.sync_due = true,
-            }
-        }
         if flags.close && self.closing == Closing::No {
             self.closing = Closing::Asked;
         }

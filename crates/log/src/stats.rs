@@ -35,13 +35,6 @@ pub struct Stats {
     pub segments: u64,
 }
 
-impl Stats {
-    /// Returns the mean number of records per frame; 0 before the first frame.
-    pub fn frame_records_mean(&self) -> f64 {
-        if self.frames == 0 { 0.0 } else { self.records as f64 / self.frames as f64 }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     frames: AtomicU64,

@@ -10,7 +10,7 @@ use crate::{
     batch::{Batch, Charge, Part},
     format::{VARINT_BYTES_MAX, put_varint, varint_bytes},
     limits::{BATCH_OVERHEAD_BYTES, BATCH_PART_COUNT_MAX, RECORD_OVERHEAD_BYTES, SHARED_BYTES_MIN},
-    progress::{NO_ANSWER, Shared},
+    progress::{NO_ANSWER, ProgressState},
     queue::Flags,
 };
 
@@ -40,7 +40,7 @@ pub enum Room {
 /// [`LogWriter::cancel`]).
 #[derive(Debug)]
 pub struct LogWriter {
-    shared: Arc<Shared>,
+    shared: Arc<ProgressState>,
     batch: Batch,
     next_lsn: Lsn,
     /// Position of the length prefix of the record being written; `None` between records.
@@ -72,7 +72,12 @@ struct RecordStart {
 }
 
 impl LogWriter {
-    pub(crate) fn new(shared: Arc<Shared>, options: &Options, next_lsn: Lsn, wall_ms: i64) -> Self {
+    pub(crate) fn new(
+        shared: Arc<ProgressState>,
+        options: &Options,
+        next_lsn: Lsn,
+        wall_ms: i64,
+    ) -> Self {
         Self {
             shared,
             batch: Batch::default(),
@@ -352,11 +357,6 @@ impl LogWriter {
         }
         self.batch.wall_ms = self.wall_ms;
         self.shared.queue.push(&mut self.batch, self.batch_bytes);
-    }
-
-    /// Asks the log to make everything handed over durable.
-    pub fn request_sync(&mut self) {
-        self.shared.queue.ask(Flags { sync: true, ..Flags::default() });
     }
 
     /// Hands over the open batch. The log writes and syncs everything and marks the clean shutdown;

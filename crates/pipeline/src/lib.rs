@@ -24,7 +24,7 @@
 pub mod args;
 pub mod batch;
 pub mod command;
-pub mod decimal;
+mod decimal;
 pub mod error;
 pub mod gate;
 pub mod glob;

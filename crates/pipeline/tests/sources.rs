@@ -24,7 +24,7 @@ use world::{Client, World};
 
 /// State that the test and the source share.
 #[derive(Default)]
-struct Shared {
+struct SourceState {
     rows: HashMap<Vec<u8>, Vec<u8>>,
     /// Open requests: per key in order, so that reads wait for earlier writes.
     lines: BTreeMap<Vec<u8>, VecDeque<Waiting>>,
@@ -42,14 +42,14 @@ struct Waiting {
 }
 
 #[derive(Clone)]
-struct SimSource(Arc<Mutex<Shared>>);
+struct SimSource(Arc<Mutex<SourceState>>);
 
 impl SimSource {
     fn new() -> Self {
-        SimSource(Arc::new(Mutex::new(Shared { queue_limit: 1000, ..Shared::default() })))
+        SimSource(Arc::new(Mutex::new(SourceState { queue_limit: 1000, ..SourceState::default() })))
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Shared) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut SourceState) -> R) -> R {
         act(&mut self.0.lock().unwrap())
     }
 

@@ -64,4 +64,4 @@ pub use service::{PgService, read_error, write_error};
 pub use settings::{Host, Keepalive, Server, Settings};
 pub use stats::TableStats;
 pub use table::{Table, Waiter};
-pub use write::{ColumnSet, Kind, Outcome, Receipt, RowWrite};
+pub use write::{ColumnSet, Outcome, Receipt, RowWrite, WriteKind};

@@ -66,7 +66,7 @@ pub trait Session: Sized + Send + Sync + 'static {
 
 /// K slots, each with a task that keeps a session open.
 pub struct Pool<S: Session> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<PoolInner<S>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -91,7 +91,8 @@ impl<S: Session> Pool<S> {
     /// Starts opening `settings.connections` sessions on the current tokio runtime.
     pub fn start(settings: Arc<Settings>, context: Arc<S::Context>) -> Self {
         let slots = Slots::new(settings.name.clone(), settings.connections);
-        let shared = Arc::new(Shared { slots: Mutex::new(slots), changed: watch::Sender::new(()) });
+        let shared =
+            Arc::new(PoolInner { slots: Mutex::new(slots), changed: watch::Sender::new(()) });
         let mut tasks = JoinSet::new();
         for slot in 0..settings.connections {
             let maintainer = Maintainer { shared: shared.clone(), slot };
@@ -175,13 +176,13 @@ impl<S: Session> fmt::Debug for Lease<S> {
     }
 }
 
-struct Shared<S: Session> {
+struct PoolInner<S: Session> {
     slots: Mutex<Slots<S>>,
     /// Notified after every change of the slots.
     changed: watch::Sender<()>,
 }
 
-impl<S: Session> Shared<S> {
+impl<S: Session> PoolInner<S> {
     async fn acquire(&self, than: Option<&Arc<Opened<S>>>) -> Result<Lease<S>, Error> {
         let mut changed = None;
         loop {
@@ -229,7 +230,7 @@ enum LogLine {
 
 /// Task that keeps one slot's session open.
 struct Maintainer<S: Session> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<PoolInner<S>>,
     slot: usize,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     schema::{ColumnNames, Schema},
     statements,
     stats::Counters,
-    write::Kind,
+    write::WriteKind,
 };
 
 /// State that all sessions of a table share.
@@ -94,12 +94,12 @@ pub(crate) struct PgSession {
 /// Prepared statements of the most recently used kinds of writes.
 #[derive(Default)]
 struct WriteStatements {
-    by_kind: HashMap<Kind, (Statement, u64)>,
+    by_kind: HashMap<WriteKind, (Statement, u64)>,
     uses: u64,
 }
 
 impl WriteStatements {
-    fn get(&mut self, kind: &Kind) -> Option<Statement> {
+    fn get(&mut self, kind: &WriteKind) -> Option<Statement> {
         self.uses += 1;
         let (statement, used) = self.by_kind.get_mut(kind)?;
         *used = self.uses;
@@ -107,7 +107,7 @@ impl WriteStatements {
     }
 
     /// Dropping a statement closes it on the server.
-    fn put(&mut self, kind: Kind, statement: Statement) {
+    fn put(&mut self, kind: WriteKind, statement: Statement) {
         if self.by_kind.len() >= limits::WRITE_STATEMENTS_MAX {
             let oldest = self
                 .by_kind
@@ -124,7 +124,7 @@ impl PgSession {
     /// Returns the prepared statement for writes of a kind.
     pub(crate) async fn write_statement(
         &self,
-        kind: &Kind,
+        kind: &WriteKind,
     ) -> Result<Statement, tokio_postgres::Error> {
         let prepared = self.writes.lock().unwrap_or_else(PoisonError::into_inner).get(kind);
         if let Some(statement) = prepared {

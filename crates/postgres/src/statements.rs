@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use crate::{
     schema::{KeyColumn, Schema, ValueColumn, ValueForm},
-    write::{ColumnSet, Kind},
+    write::{ColumnSet, WriteKind},
 };
 
 /// Returns the statement that reads rows by key. Result: key columns, value columns.
@@ -31,12 +31,12 @@ pub(crate) fn read(schema: &Schema) -> String {
 /// | `SetFields` | key, inserted | every row written, except one that appeared meanwhile |
 /// | `ClearFields` | key, whether each column was set | every row found |
 /// | `Delete` | key | every row deleted |
-pub(crate) fn write(schema: &Schema, kind: &Kind) -> String {
+pub(crate) fn write(schema: &Schema, kind: &WriteKind) -> String {
     match kind {
-        Kind::Set => set(schema),
-        Kind::SetFields(columns) => set_fields(schema, &chosen(schema, columns)),
-        Kind::ClearFields(columns) => clear_fields(schema, &chosen(schema, columns)),
-        Kind::Delete => delete(schema),
+        WriteKind::Set => set(schema),
+        WriteKind::SetFields(columns) => set_fields(schema, &chosen(schema, columns)),
+        WriteKind::ClearFields(columns) => clear_fields(schema, &chosen(schema, columns)),
+        WriteKind::Delete => delete(schema),
     }
 }
 

@@ -33,7 +33,7 @@ use crate::{
     schema::ValueForm,
     session::PgSession,
     stats::Counters,
-    write::{Change, ColumnSet, Kind, Outcome, RowWrite},
+    write::{Change, ColumnSet, Outcome, RowWrite, WriteKind},
 };
 
 /// Outcomes of the entries, in their order.
@@ -203,11 +203,11 @@ impl Store<'_> {
     }
 
     /// Returns one parameter per column that gets a value.
-    fn value_arrays<'c>(self, kind: &Kind, changes: &[&'c Change]) -> Vec<ValueArray<'c>> {
+    fn value_arrays<'c>(self, kind: &WriteKind, changes: &[&'c Change]) -> Vec<ValueArray<'c>> {
         let columns: Vec<usize> = match kind {
-            Kind::Set => vec![0],
-            Kind::SetFields(columns) => columns.iter().collect(),
-            Kind::ClearFields(_) | Kind::Delete => Vec::new(),
+            WriteKind::Set => vec![0],
+            WriteKind::SetFields(columns) => columns.iter().collect(),
+            WriteKind::ClearFields(_) | WriteKind::Delete => Vec::new(),
         };
         let array = |(position, column): (usize, usize)| {
             let form = self.session.schema.values.get(column).map(|column| &column.form);
@@ -234,24 +234,24 @@ fn value(change: &Change, position: usize) -> &[u8] {
 }
 
 /// Returns the outcome of an entry for which no row comes back.
-fn untouched(kind: &Kind) -> Option<Outcome> {
+fn untouched(kind: &WriteKind) -> Option<Outcome> {
     match kind {
-        Kind::Set | Kind::SetFields(_) => None,
-        Kind::ClearFields(_) => Some(Outcome::FieldsCleared { existed: ColumnSet::default() }),
-        Kind::Delete => Some(Outcome::Deleted { existed: false }),
+        WriteKind::Set | WriteKind::SetFields(_) => None,
+        WriteKind::ClearFields(_) => Some(Outcome::FieldsCleared { existed: ColumnSet::default() }),
+        WriteKind::Delete => Some(Outcome::Deleted { existed: false }),
     }
 }
 
 /// Returns the outcome of an entry, from the row that came back for it.
 fn touched(
-    kind: &Kind,
+    kind: &WriteKind,
     row: &tokio_postgres::Row,
     first: usize,
 ) -> Result<Outcome, tokio_postgres::Error> {
     Ok(match kind {
-        Kind::Set => Outcome::Set,
-        Kind::SetFields(_) => Outcome::FieldsSet { inserted: row.try_get(first)? },
-        Kind::ClearFields(columns) => {
+        WriteKind::Set => Outcome::Set,
+        WriteKind::SetFields(_) => Outcome::FieldsSet { inserted: row.try_get(first)? },
+        WriteKind::ClearFields(columns) => {
             let mut existed = Vec::new();
             for (index, column) in columns.iter().enumerate() {
                 if row.try_get(first + index)? {
@@ -260,7 +260,7 @@ fn touched(
             }
             Outcome::FieldsCleared { existed: existed.into_iter().collect() }
         }
-        Kind::Delete => Outcome::Deleted { existed: true },
+        WriteKind::Delete => Outcome::Deleted { existed: true },
     })
 }
 

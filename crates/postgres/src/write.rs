@@ -53,7 +53,7 @@ pub(crate) enum Change {
 
 /// Kind of a write. Writes of one kind share a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum WriteKind {
     /// Sets the only value column.
     Set,
     /// Sets these columns of the row.
@@ -74,12 +74,12 @@ impl Change {
         Self::SetFields(fields)
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> WriteKind {
         match self {
-            Self::Set(_) => Kind::Set,
-            Self::SetFields(_) => Kind::SetFields(self.columns()),
-            Self::ClearFields(columns) => Kind::ClearFields(columns.clone()),
-            Self::Delete => Kind::Delete,
+            Self::Set(_) => WriteKind::Set,
+            Self::SetFields(_) => WriteKind::SetFields(self.columns()),
+            Self::ClearFields(columns) => WriteKind::ClearFields(columns.clone()),
+            Self::Delete => WriteKind::Delete,
         }
     }
 
@@ -133,10 +133,10 @@ impl RowWrite {
 }
 
 impl busload_batch::Write for RowWrite {
-    type Kind = Kind;
+    type Kind = WriteKind;
     type Receipt = Receipt;
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> WriteKind {
         self.change.kind()
     }
 

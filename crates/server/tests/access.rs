@@ -25,7 +25,7 @@ use busload_proto::{
 use support::{
     Client, Ended, Server, TIMEOUT, busload,
     client::{command, connect_from},
-    eventually, fixtures,
+    eventually, fixtures, serve,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -313,16 +313,9 @@ fn urls_of_downloads_carry_the_key_of_their_table_and_are_good_after_a_restart()
 fn on_loopback_nobody_is_asked_over_http() {
     let directory = tempfile::tempdir().unwrap();
     let (table, _) = tables();
-    let mut command = busload();
-    command.env("BUSLOAD_PASSWORD", PASSWORD).args([
-        "serve",
-        "--resp",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-    ]);
-    command.args(["--table", &table, "--http-url", "https://cache.example.com/"]);
-    command.arg("--data").arg(directory.path());
+    let arguments = ["--table", &table, "--http-url", "https://cache.example.com/"];
+    let mut command = serve(directory.path(), &arguments);
+    command.env("BUSLOAD_PASSWORD", PASSWORD);
     let server = Server::try_start(command).unwrap();
     assert!(server.client().text(&["GET", "a"]).starts_with("-NOAUTH"), "Redis clients are");
     assert_eq!(server.http("/metrics").0, "HTTP/1.1 200 OK");

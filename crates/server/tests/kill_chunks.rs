@@ -13,7 +13,7 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_resp::reply::Reply;
-use support::{Client, Server, TIMEOUT, client::command, eventually};
+use support::{Client, Server, TIMEOUT, client::command, eventually, mix};
 use tempfile::{TempDir, tempdir};
 
 const FILES: u64 = 4;
@@ -132,14 +132,6 @@ fn contents(file: u64, index: u64) -> Vec<u8> {
     let start = mix(file << 32 | index);
     let words = 512 + start % 1024;
     (0..words).flat_map(|word| (mix(start ^ word) & 0xffff_ffff).to_le_bytes()).collect()
-}
-
-/// Mixes bits as SplitMix64 does.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 type Resp = Client<std::net::TcpStream>;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use busload_proto::remotesapi::{RootRequest, chunk_store_service_client::ChunkStoreServiceClient};
-use support::{Server, busload, client::connect, fixtures};
+use support::{Server, client::connect, fixtures, serve};
 use tempfile::TempDir;
 use tonic::{Code, Status, transport::Endpoint};
 
@@ -162,18 +162,9 @@ fn clients_on_this_machine_are_answered_whatever_they_call_it() {
 #[test]
 fn where_a_password_is_asked_for_any_host_will_do() {
     let directory = tempfile::tempdir().unwrap();
-    let mut command = busload();
-    command.env("BUSLOAD_PASSWORD", "open sesame").args([
-        "serve",
-        "--resp",
-        "127.0.0.1:0",
-        "--http",
-        "0.0.0.0:0",
-    ]);
-    command
-        .args(["--table", &fixtures::table("db", "real-classic", "")])
-        .arg("--data")
-        .arg(directory.path());
+    let table = fixtures::table("db", "real-classic", "");
+    let mut command = serve(directory.path(), &["--http", "0.0.0.0:0", "--table", &table]);
+    command.env("BUSLOAD_PASSWORD", "open sesame");
     let server = Server::try_start(command).unwrap();
     let http = ([127, 0, 0, 1], server.address("http").port()).into();
     // `busload:open sesame`

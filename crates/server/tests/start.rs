@@ -11,7 +11,7 @@ use std::{
     os::unix::fs::PermissionsExt,
 };
 
-use support::{Client, Ended, Server, busload, first_segment, on_free_ports, run};
+use support::{Client, Ended, Server, busload, first_segment, on_free_ports, run, serve};
 use tempfile::tempdir;
 
 /// Starts a server with these arguments, on ports of its own unless they name ports.
@@ -275,9 +275,8 @@ fn chunk_stores_need_no_address_for_redis_clients() {
 #[test]
 fn the_environment_gives_the_password_too() {
     let directory = tempdir().unwrap();
-    let mut command = busload();
-    command.env("BUSLOAD_PASSWORD", "s3").arg("--data").arg(directory.path());
-    command.args(["--resp", "127.0.0.1:0", "--http", "none"]);
+    let mut command = serve(directory.path(), &[]);
+    command.env("BUSLOAD_PASSWORD", "s3");
     let server = Server::try_start(command).unwrap();
     assert!(server.client().text(&["GET", "a"]).starts_with("-NOAUTH"));
     assert_eq!(server.client().text(&["AUTH", "s3"]), "OK");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use busload_batch::{Batcher, BatcherSettings, DispatchPolicy, QueueSettings};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::gate::{BAD_KEY, Change, Content, Gate, Pass, gate, in_flight, joining, settle, soon};
+use crate::gate::{BAD_KEY, Change, Content, Gate, Pass, gate, in_flight, soon};
 
 type Load = JoinHandle<busload_batch::Loaded<Gate>>;
 
@@ -101,26 +101,6 @@ async fn callers_of_one_key_share_one_entry_and_one_value_that_none_of_them_can_
 }
 
 #[tokio::test]
-async fn a_read_never_joins_one_under_way_unless_that_was_asked_for() {
-    for (settings, batches_expected) in [(BatcherSettings::default(), 2), (joining(), 1)] {
-        let (batcher, mut batches) = gate(settings);
-        let first = load(&batcher, 1);
-        let mut seen = vec![batches.next().await];
-        let second = load(&batcher, 1);
-        // So that the second batch goes because of its size if it goes at all.
-        let others: Vec<Load> = (10..20).map(|key| load(&batcher, key)).collect();
-        seen.extend(batches.arrived().await);
-        let with_key = seen.iter().filter(|batch| batch.keys().contains(&1)).count();
-        assert_eq!(with_key, batches_expected, "{:?}", batcher.stats());
-        seen.into_iter().for_each(|batch| batch.end(Pass::Done));
-        batches.pass_all(&batcher).await;
-        for load in others.into_iter().chain([first, second]) {
-            assert_eq!(load.await.unwrap(), Ok(None));
-        }
-    }
-}
-
-#[tokio::test]
 async fn writes_of_one_key_that_wait_together_are_one_entry_and_all_are_acknowledged() {
     let (batcher, mut batches) = gate(BatcherSettings::default());
     let writes = [1, 2, 3].map(|value| store(&batcher, 5, Change::Set(value)));
@@ -183,24 +163,6 @@ async fn a_window_passes_by_itself_and_in_less_than_a_millisecond() {
         load.await.unwrap().unwrap();
     }
     assert!(fastest < 950, "{fastest} us");
-}
-
-#[tokio::test]
-async fn a_full_window_does_not_wait() {
-    let dispatch =
-        DispatchPolicy::Window { entries: 4, wait: std::time::Duration::from_secs(3600) };
-    let queue = QueueSettings { dispatch, ..QueueSettings::default() };
-    let (batcher, mut batches) = gate(BatcherSettings { queue, timeout: None });
-    let loads: Vec<Load> = (0..6).map(|key| load(&batcher, key)).collect();
-    let batch = batches.next().await;
-    assert_eq!(batch.keys(), [0, 1, 2, 3]);
-    batch.end(Pass::Done);
-    assert!(batches.arrived().await.is_none(), "two are left, and the window is long");
-    for load in &loads[4..] {
-        load.abort();
-    }
-    settle().await;
-    assert_eq!(batcher.waiting(), 0);
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures what the batcher's own clock does")]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use busload_batch::{
     Batcher, BatcherSettings, DispatchPolicy, LoadedAll, LoadedOne, Oneshot, QueueSettings, Reply,
-    Service, Sharing, StoredAll, Write,
+    Service, StoredAll, Write,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -219,14 +219,6 @@ pub fn gate_with<R: Reply<Gate>>(settings: BatcherSettings) -> (Batcher<Gate, R>
 pub fn in_flight(batches_in_flight_max: usize) -> BatcherSettings {
     BatcherSettings {
         queue: QueueSettings { batches_in_flight_max, ..QueueSettings::default() },
-        timeout: None,
-    }
-}
-
-/// Returns the default settings, with reads joining those in flight.
-pub fn joining() -> BatcherSettings {
-    BatcherSettings {
-        queue: QueueSettings { sharing: Sharing::InFlight, ..QueueSettings::default() },
         timeout: None,
     }
 }

@@ -162,21 +162,6 @@ fn a_second_process_is_kept_out() {
 }
 
 #[test]
-fn a_sync_that_is_asked_for_covers_everything_handed_over() {
-    let disk = SimDisk::new();
-    let mut rig = Rig::new(&disk, Options::default(), 1);
-    rig.append(b"a", SyncPolicy::Os);
-    rig.flush();
-    rig.settle();
-    assert_eq!((rig.oracle.written, rig.oracle.durable), (1, 0));
-    rig.append(b"b", SyncPolicy::Os);
-    rig.flush();
-    rig.writer().request_sync();
-    rig.settle();
-    assert_eq!((rig.oracle.written, rig.oracle.durable), (2, 2));
-}
-
-#[test]
 fn an_interval_is_kept_and_not_shortened() {
     use std::time::Duration;
     let disk = SimDisk::new();

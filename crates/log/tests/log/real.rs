@@ -110,16 +110,3 @@ fn an_interval_passes_by_itself() {
     stage.join().unwrap();
     helper.join().unwrap();
 }
-
-#[test]
-fn a_directory_in_use_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let disk = RealDisk::open(directory.path()).unwrap();
-    let _open = open(disk.clone(), OPTIONS(), &mut OsRng::new(), &mut |_| Ok(())).unwrap();
-    for message in [
-        open(disk.clone(), OPTIONS(), &mut OsRng::new(), &mut |_| Ok(())).unwrap_err().to_string(),
-        busload_log::tools::verify(&disk).unwrap_err().to_string(),
-    ] {
-        assert!(message.contains("in use") && message.contains("lock"), "{message}");
-    }
-}

@@ -11,7 +11,7 @@ use busload_tables::HashRef;
 
 use super::{
     Call,
-    strings::{OVERFLOW, first_key, float_error},
+    strings::{OVERFLOW, first_key},
 };
 use crate::{
     decimal::Decimal,
@@ -165,7 +165,7 @@ pub(super) fn hincrby(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 }
 
 pub(super) fn hincrbyfloat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let by = Decimal::parse(call.args.at(3)).map_err(float_error)?;
+    let by = Decimal::parse(call.args.at(3))?;
     if !by.is_finite() {
         return Err(CommandError::text("ERR value is NaN or Infinity"));
     }
@@ -177,7 +177,7 @@ pub(super) fn hincrbyfloat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
             .map_err(|_| CommandError::text("ERR hash value is not a float"))?,
     };
     let mut new = Vec::new();
-    old.add(&by).map_err(float_error)?.write(&mut new);
+    old.add(&by)?.write(&mut new);
     put_field(tx, &key, field, &new);
     call.reply.bulk(&new);
     Ok(())

@@ -282,7 +282,7 @@ fn write_arguments(reply: &mut Reply<'_>, arguments: &[syntax::Argument]) {
         let texts = [("name", argument.name.as_str()), ("type", argument.kind.name())]
             .into_iter()
             .chain(token);
-        let is_key = argument.kind == syntax::Kind::Key;
+        let is_key = argument.kind == syntax::ArgumentKind::Key;
         let count = texts.clone().count()
             + usize::from(is_key)
             + usize::from(!flags.is_empty())

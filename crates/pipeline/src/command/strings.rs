@@ -22,7 +22,7 @@ use options::{Condition, Expiring, Lifetime, Options, Permitted};
 
 use many::{Always, ReadKeys, SetMany, Shown};
 
-pub(super) use counters::{OVERFLOW, decr, decrby, float_error, incr, incrby, incrbyfloat};
+pub(super) use counters::{OVERFLOW, decr, decrby, incr, incrby, incrbyfloat};
 pub(super) use ranges::{append, getrange, index_range, setrange, strlen};
 
 /// Returns the first argument as a key.

@@ -6,7 +6,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ArgumentKind,
     /// Keyword in front of the argument, or the keyword that it consists of.
     pub token: Option<String>,
     pub optional: bool,
@@ -17,7 +17,7 @@ pub(super) struct Argument {
 
 /// Kinds of arguments, as Redis calls them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ArgumentKind {
     String,
     Key,
     Integer,
@@ -27,27 +27,27 @@ pub(super) enum Kind {
     Block,
 }
 
-impl Kind {
+impl ArgumentKind {
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
-            Kind::Key => "key",
-            Kind::Integer => "integer",
-            Kind::Pattern => "pattern",
-            Kind::Token => "pure-token",
-            Kind::OneOf => "oneof",
-            Kind::Block => "block",
+            ArgumentKind::String => "string",
+            ArgumentKind::Key => "key",
+            ArgumentKind::Integer => "integer",
+            ArgumentKind::Pattern => "pattern",
+            ArgumentKind::Token => "pure-token",
+            ArgumentKind::OneOf => "oneof",
+            ArgumentKind::Block => "block",
         }
     }
 
-    fn of_value(name: &str) -> Kind {
+    fn of_value(name: &str) -> ArgumentKind {
         const INTEGERS: &[&str] =
             &["count", "cursor", "db", "index", "decrement", "offset", "timeout"];
         match name {
-            "key" | "newkey" | "source" | "destination" => Kind::Key,
-            "pattern" => Kind::Pattern,
-            _ if INTEGERS.contains(&name) || name.contains("seconds") => Kind::Integer,
-            _ => Kind::String,
+            "key" | "newkey" | "source" | "destination" => ArgumentKind::Key,
+            "pattern" => ArgumentKind::Pattern,
+            _ if INTEGERS.contains(&name) || name.contains("seconds") => ArgumentKind::Integer,
+            _ => ArgumentKind::String,
         }
     }
 }
@@ -63,7 +63,9 @@ pub(super) fn parse(line: &str) -> Vec<Argument> {
     debug_assert!(rest.is_empty(), "brackets match in {line:?}");
     // A line that is a single block becomes its parts.
     match arguments.as_mut_slice() {
-        [only] if only.kind == Kind::Block && !only.multiple => std::mem::take(&mut only.parts),
+        [only] if only.kind == ArgumentKind::Block && !only.multiple => {
+            std::mem::take(&mut only.parts)
+        }
         _ => arguments,
     }
 }
@@ -80,12 +82,12 @@ fn alternatives(rest: &mut &[&str]) -> Vec<Argument> {
         return choices.pop().unwrap_or_default();
     }
     let parts: Vec<Argument> =
-        choices.into_iter().map(|choice| group(Kind::Block, choice)).collect();
-    vec![group(Kind::OneOf, parts)]
+        choices.into_iter().map(|choice| group(ArgumentKind::Block, choice)).collect();
+    vec![group(ArgumentKind::OneOf, parts)]
 }
 
 /// Makes one argument of several; a single one stays itself.
-fn group(kind: Kind, mut parts: Vec<Argument>) -> Argument {
+fn group(kind: ArgumentKind, mut parts: Vec<Argument>) -> Argument {
     if parts.len() == 1
         && let Some(only) = parts.pop()
     {
@@ -124,7 +126,7 @@ fn add_word(arguments: &mut Vec<Argument>, word: &str) {
     let lower = word.to_lowercase();
     let plain = Argument {
         name: lower.clone(),
-        kind: Kind::Token,
+        kind: ArgumentKind::Token,
         token: Some(word.to_owned()),
         optional: false,
         multiple: false,
@@ -133,10 +135,10 @@ fn add_word(arguments: &mut Vec<Argument>, word: &str) {
     if lower != word {
         return arguments.push(plain);
     }
-    let value = Argument { kind: Kind::of_value(word), token: None, ..plain };
+    let value = Argument { kind: ArgumentKind::of_value(word), token: None, ..plain };
     // A keyword and the value behind it are one argument.
     match arguments.last_mut() {
-        Some(last) if last.kind == Kind::Token => {
+        Some(last) if last.kind == ArgumentKind::Token => {
             (last.name, last.kind) = (value.name, value.kind);
         }
         _ => arguments.push(value),
@@ -153,7 +155,7 @@ fn add_optional(arguments: &mut Vec<Argument>, mut inner: Vec<Argument>) {
     if is_repetition {
         arguments.truncate(arguments.len() - inner.len());
     }
-    let mut argument = group(Kind::Block, inner);
+    let mut argument = group(ArgumentKind::Block, inner);
     argument.optional = !is_repetition;
     argument.multiple = repeats;
     arguments.push(argument);

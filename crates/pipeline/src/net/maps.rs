@@ -18,10 +18,10 @@ use crate::limits::{MAPPED_CHUNK_BYTES, TRIM_INTERVAL, TRIMMED_COUNT_MAX};
 
 /// Pool that maps come from and return to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MapPool(Arc<Shared>);
+pub(super) struct MapPool(Arc<PoolInner>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct PoolInner {
     idle: Mutex<Idle>,
     trimmer: OnceLock<Option<Thread>>,
 }
@@ -78,13 +78,13 @@ impl MapPool {
     }
 }
 
-impl Shared {
+impl PoolInner {
     fn lock(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().expect("no code that holds the lock panics")
     }
 }
 
-impl Drop for Shared {
+impl Drop for PoolInner {
     fn drop(&mut self) {
         if let Some(Some(trimmer)) = self.trimmer.get() {
             trimmer.unpark();
@@ -92,7 +92,7 @@ impl Drop for Shared {
     }
 }
 
-fn trim(pool: &Weak<Shared>) {
+fn trim(pool: &Weak<PoolInner>) {
     while let Some(shared) = pool.upgrade() {
         let (trimmed, is_empty) = {
             let mut idle = shared.lock();

@@ -4,7 +4,7 @@ use busload_batch::Write;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Change, ColumnSet, Kind, Outcome, RowWrite};
+use super::{Change, ColumnSet, Outcome, RowWrite, WriteKind};
 
 fn fields(fields: &[(usize, &'static str)]) -> RowWrite {
     RowWrite::new(Change::set_fields(
@@ -40,7 +40,7 @@ fn fields_join_and_of_one_column_the_last_value_wins() {
     assert_eq!(write.change(), fields(&[(1, "b"), (3, "c")]).change());
     write.merge(fields(&[(1, "d"), (0, "e")])).expect("fields join");
     assert_eq!(write.change(), fields(&[(0, "e"), (1, "d"), (3, "c")]).change());
-    assert_eq!(write.kind(), Kind::SetFields([0, 1, 3].into_iter().collect()));
+    assert_eq!(write.kind(), WriteKind::SetFields([0, 1, 3].into_iter().collect()));
 }
 
 #[test]

@@ -1,11 +1,7 @@
 //! Error texts when there is no connection.
 
-use std::{
-    net::{Ipv4Addr, TcpListener},
-    time::Duration,
-};
+use std::net::{Ipv4Addr, TcpListener};
 
-use busload_cluster::StopMode;
 use tokio::net::TcpSocket;
 
 use crate::{
@@ -137,22 +133,4 @@ async fn a_server_that_will_not_do_is_told() {
     open(&format!("{}?target_session_attrs=read-write", PLAIN.url())).await.unwrap();
     let error = failure(&format!("{}?channel_binding=require", PLAIN.url())).await;
     assert!(error.contains("server did not use channel binding"), "{error}");
-}
-
-/// A stopped postmaster accepts connections all the same: the kernel does.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_server_is_given_up_and_a_started_one_found() {
-    let cluster = busload_cluster::Cluster::builder().start().unwrap();
-    let url = format!("{}?connect_timeout=200ms", cluster.url());
-    cluster.pause().unwrap();
-    let error = failure(&url).await;
-    cluster.resume().unwrap();
-    assert!(error.ends_with("no answer within 200ms"), "{error}");
-    cluster.stop(StopMode::Immediate).unwrap();
-    let error = failure(&url).await;
-    assert!(error.ends_with("Connection refused"), "{error}");
-    cluster.start().unwrap();
-    let patient =
-        format!("{}?connect_timeout={}", cluster.url(), Duration::from_secs(30).as_secs());
-    open(&patient).await.unwrap();
 }

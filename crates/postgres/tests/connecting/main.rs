@@ -6,7 +6,6 @@ mod certificates;
 mod failures;
 mod fake;
 mod logins;
-mod pool;
 mod servers;
 mod session;
 mod tls;

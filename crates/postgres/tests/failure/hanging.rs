@@ -86,28 +86,6 @@ async fn pauses_under_load_lose_nothing_and_hold_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_line_refuses_at_once() {
-    let cluster = cluster();
-    let table = table(&cluster.url(), "timeout=60s&connections=1&queue_requests=10&batch=5").await;
-    blocking(|| cluster.pause()).unwrap();
-    let mut calls = JoinSet::new();
-    for number in 0..100 {
-        let table = table.clone();
-        calls.spawn(async move { timed(value(&table, &format!("key {number}"))).await });
-    }
-    let mut full = 0;
-    while full < 80 {
-        let (answer, took) = calls.join_next().await.expect("most are refused").unwrap();
-        assert_eq!(answer, Err(Error::Full));
-        assert!(took < SLACK, "{took:?}");
-        full += 1;
-    }
-    blocking(|| cluster.resume()).unwrap();
-    let answers = calls.join_all().await;
-    assert!(answers.iter().filter(|(answer, _)| answer.is_ok()).count() >= 10);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_way_that_swallows_replies_is_given_up() {
     let database = Database::new("swallowed");
     let proxy = database.proxy();

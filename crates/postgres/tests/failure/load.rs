@@ -52,7 +52,7 @@ struct Seen {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LoadState {
     keys: Vec<Key>,
     stop: AtomicBool,
     reads: AtomicU64,
@@ -63,7 +63,7 @@ struct Shared {
 
 /// Writers and readers at work.
 pub struct Load {
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
     tasks: JoinSet<()>,
     limit: Duration,
 }
@@ -73,7 +73,7 @@ impl Load {
     /// mostly on the last.
     pub fn start(tables: &[Table], writers: usize, readers: usize) -> Self {
         let keys = std::iter::repeat_with(Key::default).take(writers).collect();
-        let shared = Arc::new(Shared { keys, ..Shared::default() });
+        let shared = Arc::new(LoadState { keys, ..LoadState::default() });
         let mut tasks = JoinSet::new();
         for key in 0..writers {
             tasks.spawn(write(Arc::clone(&shared), tables[0].clone(), key));
@@ -179,7 +179,7 @@ fn number(value: Option<String>) -> u64 {
     value.map_or(0, |value| value.parse().expect("a number"))
 }
 
-async fn write(shared: Arc<Shared>, table: Table, index: usize) {
+async fn write(shared: Arc<LoadState>, table: Table, index: usize) {
     let key = &shared.keys[index];
     for number in 1_u64.. {
         if shared.stop.load(SeqCst) {
@@ -201,7 +201,7 @@ async fn write(shared: Arc<Shared>, table: Table, index: usize) {
     }
 }
 
-async fn read(shared: Arc<Shared>, table: Table, reader: usize) {
+async fn read(shared: Arc<LoadState>, table: Table, reader: usize) {
     for turn in reader.. {
         if shared.stop.load(SeqCst) {
             return;
@@ -223,7 +223,7 @@ async fn read(shared: Arc<Shared>, table: Table, reader: usize) {
     }
 }
 
-impl Shared {
+impl LoadState {
     fn took(&self, took: Duration) {
         let mut slowest = self.slowest.lock().unwrap();
         *slowest = took.max(*slowest);

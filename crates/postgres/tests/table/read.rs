@@ -81,26 +81,6 @@ async fn many_callers_share_statements_and_each_gets_its_own_row() {
 }
 
 #[tokio::test]
-async fn callers_of_one_key_share_one_row() {
-    sql("CREATE TABLE read_same (k text PRIMARY KEY, v text); \
-         INSERT INTO read_same VALUES ('a', 'x')");
-    let table = table("relation=read_same&key=k").await;
-    let asking: Vec<_> = (0..100)
-        .map(|_| {
-            let table = table.clone();
-            tokio::spawn(async move { table.get(b"a").await })
-        })
-        .collect();
-    for asked in asking {
-        assert_eq!(
-            asked.await.expect("no panic").expect("it is read").map(|row| texts(&row)),
-            Some(vec![Some("x".to_owned())])
-        );
-    }
-    assert!(table.stats().rows_read < 10, "{:?}", table.stats());
-}
-
-#[tokio::test]
 async fn rows_of_a_partitioned_table_and_of_a_materialized_view_are_read() {
     sql("CREATE TABLE read_parts (k int, v text, PRIMARY KEY (k)) PARTITION BY RANGE (k);
          CREATE TABLE read_parts_low PARTITION OF read_parts FOR VALUES FROM (0) TO (10);

@@ -124,7 +124,7 @@ where
 {
     let (holder, looker) = hold(relation).await;
     let first = tokio::spawn({
-        let table = own(table);
+        let table = table.clone();
         async move { table.set_fields(b"held", [("v", "x")]).await }
     });
     until(|| blocked(&looker)).await;
@@ -176,56 +176,12 @@ async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
     tokio::time::timeout(std::time::Duration::from_secs(60), wait).await.expect("it comes to pass");
 }
 
-fn own(table: &Table) -> Table {
-    table.clone()
-}
-
-#[tokio::test]
-async fn one_bad_item_of_a_batch_fails_alone() {
-    sql("CREATE TABLE write_bad (k text PRIMARY KEY, v varchar(5) CHECK (v <> 'bad'))");
-    let table = table("relation=write_bad&key=k&writable=true&write_partitions=1").await;
-    let items = [
-        ("a", "ok"),
-        ("b", "bad"),
-        ("c", "too long"),
-        ("d", "fine"),
-        ("e", "nul\0"),
-        ("f", "last"),
-    ];
-    let writes = items.map(|(key, value)| {
-        let table = own(&table);
-        async move { (key, table.set(key.as_bytes(), value).await) }
-    });
-    // `e` is refused before it joins the queue.
-    let pending = writes
-        .into_iter()
-        .enumerate()
-        .filter(|(index, _)| *index != 4)
-        .map(|(_, write)| write)
-        .collect();
-    let answers = together(&table, "write_bad", pending).await;
-    for (key, answer) in answers {
-        match key {
-            "b" => assert_eq!(sqlstate(answer), "23514"),
-            "c" => assert_eq!(sqlstate(answer), "22001"),
-            _ => assert_eq!(answer, Ok(()), "{key}"),
-        }
-    }
-    let refused = table.set(b"e", "nul\0").await.expect_err("text holds no NUL").to_string();
-    assert_eq!(refused, "the value of v holds a NUL byte, which text in Postgres cannot");
-    assert_eq!(
-        sql("SELECT string_agg(k || '=' || v, ' ' ORDER BY k) FROM write_bad WHERE k <> 'held'"),
-        "a=ok d=fine f=last"
-    );
-    assert!(table.stats().sent_alone >= 5, "{:?}", table.stats());
-}
-
 #[tokio::test]
 async fn a_bad_value_is_no_error_of_another_request_for_the_same_key() {
     sql("CREATE TABLE write_joined (k text PRIMARY KEY, v varchar(5))");
     let table = table("relation=write_joined&key=k&writable=true&write_partitions=1").await;
     let writes = ["one", "two", "too long"].map(|value| {
-        let table = own(&table);
+        let table = table.clone();
         async move { table.set(b"a", value).await }
     });
     let mut answers = together(&table, "write_joined", writes.into()).await;
@@ -242,7 +198,7 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
     let single =
         table("relation=write_join&key=k&columns=v&writable=true&write_partitions=1").await;
     let sets = (0..10).map(|number| {
-        let table = own(&single);
+        let table = single.clone();
         async move { table.set(b"a", number.to_string()).await }
     });
     assert_eq!(together(&single, "write_join", sets.collect()).await, vec![Ok(()); 10]);
@@ -253,7 +209,7 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
         "one row for all of them, and the one that held the partition"
     );
     let deletes = (0..3).map(|_| {
-        let table = own(&single);
+        let table = single.clone();
         async move { table.delete(b"a").await }
     });
     assert_eq!(
@@ -270,34 +226,17 @@ async fn columns_of_one_key_join_and_each_request_counts_those_it_added() {
     let requests: [&[(&str, &str)]; 3] =
         [&[("v", "1"), ("w", "1")], &[("w", "2")], &[("w", "3"), ("x", "3")]];
     let writes = requests.map(|fields| {
-        let table = own(&table);
+        let table = table.clone();
         async move { table.set_fields(b"a", fields.iter().copied()).await }
     });
     let answers = together(&table, "write_union", writes.into()).await;
     assert_eq!(answers, [Ok(2), Ok(0), Ok(1)]);
     assert_eq!(sql("SELECT v, w, x FROM write_union WHERE k = 'a'"), "1|3|3");
     let clears = [["v", "w"], ["w", "x"]].map(|columns| {
-        let table = own(&table);
+        let table = table.clone();
         async move { table.clear_fields(b"a", columns).await }
     });
     assert_eq!(together(&table, "write_union", clears.into()).await, [Ok(2), Ok(1)]);
-}
-
-#[tokio::test]
-async fn a_read_asked_behind_a_write_sees_it() {
-    sql("CREATE TABLE write_order (k int PRIMARY KEY, v text)");
-    let table = table("relation=write_order&key=k&writable=true").await;
-    for number in 0..200 {
-        let key = (number % 7).to_string();
-        let (written, row) = tokio::join!(
-            biased;
-            table.set(key.as_bytes(), number.to_string()),
-            table.get(key.as_bytes()),
-        );
-        written.expect("it is written");
-        let row = row.expect("it is read").expect("it was written");
-        assert_eq!(row.value(0), Some(Bytes::from(number.to_string())));
-    }
 }
 
 #[tokio::test]
@@ -306,7 +245,7 @@ async fn many_rows_are_written_by_few_statements() {
     let table = table("relation=write_many&key=k&writable=true").await;
     let asking: Vec<_> = (0..2000)
         .map(|number: u32| {
-            let table = own(&table);
+            let table = table.clone();
             tokio::spawn(async move {
                 table.set(number.to_string().as_bytes(), number.to_be_bytes().to_vec()).await
             })
@@ -331,7 +270,7 @@ async fn writers_of_several_processes_in_any_order_do_not_lose_a_write() {
     for round in 0..20 {
         for (number, table) in tables.iter().enumerate() {
             for key in ["a", "B", "c", "D", "e", "F", "\u{e4}", "_"] {
-                let (table, value) = (own(table), format!("{round}.{number}"));
+                let (table, value) = (table.clone(), format!("{round}.{number}"));
                 asking.push(tokio::spawn(async move {
                     match (round + number) % 4 {
                         0 => table.delete(key.as_bytes()).await.map(|_| ()),
@@ -363,6 +302,8 @@ async fn what_a_table_cannot_do_is_said_before_anything_is_sent() {
     assert_eq!(error, "there is no value column vv; did you mean v? There are: v, w");
     let error = table.set_fields::<&str>(b"a", []).await.expect_err("nothing to do").to_string();
     assert_eq!(error, "no column is named");
+    let error = table.set_fields(b"a", [("v", "\0")]).await.expect_err("no text").to_string();
+    assert_eq!(error, "the value of v holds a NUL byte, which text in Postgres cannot");
     assert_eq!(table.stats().statements, 0);
 }
 
@@ -397,7 +338,7 @@ async fn a_row_that_appears_while_its_columns_are_set_keeps_both() {
         .await
         .expect("it is inserted");
     let ours = tokio::spawn({
-        let table = own(&table);
+        let table = table.clone();
         async move { table.set_fields(b"a", [("v", "ours")]).await }
     });
     until(|| blocked(&looker)).await;
@@ -460,27 +401,10 @@ where
 {
     let (holder, looker) = hold("write_wait").await;
     holder.batch_execute(theirs).await.expect(theirs);
-    let ours = tokio::spawn(write(own(table)));
+    let ours = tokio::spawn(write(table.clone()));
     until(|| blocked(&looker)).await;
     holder.batch_execute("COMMIT").await.expect("it ends");
     ours.await.expect("no panic")
-}
-
-#[tokio::test]
-async fn a_batch_that_loses_against_another_transaction_is_made_again() {
-    sql("CREATE TABLE write_again (k text PRIMARY KEY, v text)");
-    let options = "options=-c%20default_transaction_isolation%3Dserializable";
-    let table = table(&format!("relation=write_again&key=k&writable=true&{options}")).await;
-    let (holder, looker) = hold("write_again").await;
-    let ours = tokio::spawn({
-        let table = own(&table);
-        async move { table.set(b"held", "ours").await }
-    });
-    until(|| blocked(&looker)).await;
-    holder.batch_execute("COMMIT").await.expect("it ends");
-    assert_eq!(ours.await.expect("no panic"), Ok(()));
-    assert_eq!(value(&table, "held").await.as_deref(), Some("ours"));
-    assert_eq!(table.stats().conflicts_retried, 1);
 }
 
 #[tokio::test]
@@ -551,31 +475,6 @@ async fn columns_beyond_the_sixty_fourth_are_written_like_others() {
     let row = table.get(b"1").await.expect("it is read").expect("it is there");
     assert_eq!(row.value(99), Some(Bytes::from_static(b"last")));
     assert_eq!(row.values().flatten().count(), 2);
-}
-
-#[tokio::test]
-async fn a_closed_table_answers_what_it_has_taken_and_takes_nothing_more() {
-    sql("CREATE TABLE write_close (k int PRIMARY KEY, v text)");
-    let table = table("relation=write_close&key=k&writable=true").await;
-    let writes: Vec<_> = (0..500)
-        .map(|number: i32| {
-            let table = own(&table);
-            async move { table.set(number.to_string().as_bytes(), "x").await }
-        })
-        .map(tokio::spawn)
-        .collect();
-    until(|| async { table.stats().queue.writes.requests > 0 }).await;
-    table.close().await;
-    let mut written = 0;
-    for write in writes {
-        match write.await.expect("no panic") {
-            Ok(()) => written += 1,
-            Err(error) => assert_eq!(error, Error::Closed),
-        }
-    }
-    assert!(written > 0);
-    assert_eq!(sql("SELECT count(*) FROM write_close"), written.to_string());
-    assert_eq!(table.get(b"1").await, Err(Error::Closed));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ const ERROR_BYTES_MAX: usize = 256;
 #[derive(Debug, Clone, Default)]
 pub struct ReplyCounter {
     counts: ReplyCounts,
-    state: State,
+    state: CounterState,
     /// Number of elements still to come of the reply being read.
     elements_left: u64,
     kind: Kind,
@@ -51,7 +51,7 @@ enum Kind {
 
 /// Meaning of the next byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum CounterState {
     /// The type of an element.
     #[default]
     Type,
@@ -76,15 +76,15 @@ impl ReplyCounter {
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
             rest = match self.state {
-                State::Type if self.elements_left == 0 => match self.whole(rest) {
+                CounterState::Type if self.elements_left == 0 => match self.whole(rest) {
                     Some(after) => after,
                     None => self.begin(byte, after)?,
                 },
-                State::Type => self.begin(byte, after)?,
-                State::Text => self.text(rest),
-                State::Error => self.error(rest),
-                State::Number(kind) => self.number(kind, byte, after)?,
-                State::Skip(left) => self.skip(left, rest),
+                CounterState::Type => self.begin(byte, after)?,
+                CounterState::Text => self.text(rest),
+                CounterState::Error => self.error(rest),
+                CounterState::Number(kind) => self.number(kind, byte, after)?,
+                CounterState::Skip(left) => self.skip(left, rest),
             };
         }
         Ok(self.counts.replies - before)
@@ -102,7 +102,7 @@ impl ReplyCounter {
 
     /// Returns whether the last byte taken ended a reply.
     pub fn is_at_boundary(&self) -> bool {
-        self.state == State::Type && self.elements_left == 0
+        self.state == CounterState::Type && self.elements_left == 0
     }
 
     /// Counts a reply of a kind that is common under load if it is whole in `rest`, and returns
@@ -136,9 +136,9 @@ impl ReplyCounter {
             self.kind = if byte == b'>' { Kind::Push } else { Kind::Reply };
         }
         self.state = match byte {
-            b'+' | b':' | b',' | b'#' | b'(' | b'_' => State::Text,
-            b'-' => State::Error,
-            b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' | b'|' => State::Number(byte),
+            b'+' | b':' | b',' | b'#' | b'(' | b'_' => CounterState::Text,
+            b'-' => CounterState::Error,
+            b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' | b'|' => CounterState::Number(byte),
             other => return Err(ReplyError::UnknownType(other)),
         };
         self.number_len = 0;
@@ -192,7 +192,7 @@ impl ReplyCounter {
                 self.end_element();
             }
             (_, negative) if negative < 0 => return Err(ReplyError::InvalidNumber),
-            (b'$' | b'!' | b'=', len) => self.state = State::Skip(len.unsigned_abs() + 2),
+            (b'$' | b'!' | b'=', len) => self.state = CounterState::Skip(len.unsigned_abs() + 2),
             (b'%', pairs) => self.add_elements(pairs.unsigned_abs().saturating_mul(2), 1)?,
             // Attributes precede the element they belong to and are not elements.
             (b'|', pairs) => self.add_elements(pairs.unsigned_abs().saturating_mul(2), 0)?,
@@ -207,7 +207,7 @@ impl ReplyCounter {
         self.elements_left =
             self.elements_left.checked_add(count).ok_or(ReplyError::InvalidNumber)?;
         match own {
-            0 => self.state = State::Type,
+            0 => self.state = CounterState::Type,
             _ => self.end_element(),
         }
         Ok(())
@@ -220,14 +220,14 @@ impl ReplyCounter {
                 after
             }
             None => {
-                self.state = State::Skip(left - rest.len() as u64);
+                self.state = CounterState::Skip(left - rest.len() as u64);
                 &[]
             }
         }
     }
 
     fn end_element(&mut self) {
-        self.state = State::Type;
+        self.state = CounterState::Type;
         self.elements_left -= 1;
         if self.elements_left == 0 {
             match self.kind {

@@ -53,17 +53,7 @@ fn what_is_configured_wrongly_ends_it_with_2() {
         for what in ["serve", "check"] {
             let directory = tempdir().unwrap();
             let data = directory.path().to_str().unwrap();
-            let ended = run(&[
-                what,
-                "--data",
-                data,
-                "--http",
-                "none",
-                "--resp",
-                "127.0.0.1:0",
-                "--table",
-                table,
-            ]);
+            let ended = run(&[what, "--data", data, "--table", table]);
             assert_eq!(ended.code, Some(2), "{what} {table}: {ended:?}");
             let line = ended.stderr.lines().last().unwrap();
             assert!(line.contains(part) && !line.contains("hush"), "{what} {table}: {line}");
@@ -99,17 +89,7 @@ fn two_servers_cannot_have_one_cache() {
     let table = fixtures::table("db", "real-classic", &query);
     let server = Server::start(first.path(), &["--table", &table]);
     let data = second.path().to_str().unwrap();
-    let ended = run(&[
-        "serve",
-        "--http",
-        "none",
-        "--resp",
-        "127.0.0.1:0",
-        "--data",
-        data,
-        "--table",
-        &table,
-    ]);
+    let ended = run(&["serve", "--data", data, "--table", &table]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let line = ended.stderr.lines().last().unwrap();
     assert!(line.contains(&cache.path().display().to_string()), "{line}");
@@ -128,17 +108,9 @@ fn keys_that_a_table_would_hide_are_in_the_way_of_a_start() {
     assert!(server.stop().success());
     let table = fixtures::table("db", "real-classic", "");
     let data = data.path().to_str().unwrap();
-    let ended = run(&[
-        "serve",
-        "--data",
-        data,
-        "--http",
-        "none",
-        "--resp",
-        "127.0.0.1:0",
-        "--table",
-        &table,
-    ]);
-    let line = ended.failed(2);
-    assert!(line.contains("1 keys that begin with `db:`"), "{line}");
+    for what in ["serve", "check"] {
+        let ended = run(&[what, "--data", data, "--table", &table]);
+        let line = ended.failed(2);
+        assert!(line.contains("1 keys that begin with `db:`"), "{line}");
+    }
 }

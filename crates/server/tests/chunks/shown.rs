@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{
     Served, away, fixtures,
-    support::{Server, busload},
+    support::{Server, serve},
 };
 
 #[test]
@@ -68,25 +68,12 @@ fn the_log_says_what_is_served_and_the_cache_is_below_the_data() {
 fn secrets_are_taken_from_the_environment_and_shown_nowhere() {
     let data = tempfile::tempdir().unwrap();
     let (_held, nobody) = away();
-    let mut command = busload();
+    let table =
+        format!("db=chunks+s3://bucket/p?endpoint=http://{nobody}&region=us-east-1&timeout=1s");
+    let mut command = serve(data.path(), &["--log-level", "trace", "--table", &table]);
     command
         .env("AWS_ACCESS_KEY_ID", "open-sesame-id")
         .env("AWS_SECRET_ACCESS_KEY", "open-sesame-secret");
-    command.args([
-        "serve",
-        "--resp",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-        "--log-level",
-        "trace",
-        "--data",
-    ]);
-    command.arg(data.path());
-    command.args([
-        "--table",
-        &format!("db=chunks+s3://bucket/p?endpoint=http://{nobody}&region=us-east-1&timeout=1s"),
-    ]);
     let mut server = Server::try_start(command).unwrap();
     let mut client = server.client();
     let reply = client.text(&["GET", "db:00000000000000000000000000000000"]);

@@ -67,32 +67,3 @@ fn a_table_that_is_configured_wrongly_ends_it_with_2() {
     let table = "objects=postgres://app@db/lake?relation=t&key=k";
     assert!(checked(&[table, "objects=memory:"]).failed(2).contains("given twice"));
 }
-
-#[test]
-fn keys_that_a_table_would_hide_are_in_the_way_of_a_start() {
-    let directory = tempdir().unwrap();
-    let data = directory.path().to_str().unwrap();
-    let server = Server::start(directory.path(), &[]);
-    assert_eq!(server.client().text(&["SET", "objects:a", "1"]), "OK");
-    assert!(server.stop().success());
-    let relation = Relation::of_rows(&[("a", "1")]);
-    let table = relation.table("key=pk");
-    for what in ["serve", "check"] {
-        let ended = run(&[
-            what,
-            "--data",
-            data,
-            "--http",
-            "none",
-            "--resp",
-            "127.0.0.1:0",
-            "--table",
-            &table,
-        ]);
-        let line = ended.failed(2);
-        assert!(line.contains("1 keys that begin with `objects:`"), "{line}");
-    }
-    // With --adopt-tables the keys became the table's.
-    let mut served = Served::start(&[&table], &[]);
-    served.check("GET objects:a -> 1\nSET m 1 -> OK");
-}

@@ -27,16 +27,7 @@ fn table() -> String {
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = busload();
-    command.args([
-        "serve",
-        "--resp",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-        "--log-level",
-        "trace",
-    ]);
-    command.args(arguments);
+    command.args(on_free_ports(&["serve", "--log-level", "trace"])).args(arguments);
     for variable in ["PGPASSWORD", "PGPASSFILE", "HOME"] {
         command.env_remove(variable);
     }

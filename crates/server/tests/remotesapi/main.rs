@@ -19,15 +19,7 @@ mod slow_link;
 mod support;
 mod unfinished;
 
-use support::eventually;
+use support::{eventually, mix};
 
 /// An address that no store has.
 const NOWHERE: [u8; 20] = [0x5a; 20];
-
-/// Mixes bits as SplitMix64 does.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}

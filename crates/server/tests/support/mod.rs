@@ -44,16 +44,23 @@ pub fn busload() -> Command {
     command
 }
 
-/// Runs a command that does not serve to its end.
+/// Returns the command of a start on free ports with its data in this directory.
+pub fn serve(data: &Path, arguments: &[&str]) -> Command {
+    let mut command = busload();
+    command.args(on_free_ports(&[&["serve"][..], arguments].concat())).arg("--data").arg(data);
+    command
+}
+
+/// Runs a command to its end. A start must be one that is refused.
 pub fn run(arguments: &[&str]) -> Ended {
     Ended::of(busload().args(on_free_ports(arguments)).output().unwrap())
 }
 
-/// Adds free ports to the arguments of `check`, which listens for a moment on the ports of a start
-/// and would meet other tests on the default ones.
+/// Adds free ports to the arguments of a start, and of `check`, which listens for a moment on the
+/// ports of a start: both would meet other tests on the default ones.
 pub fn on_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let mut all = arguments.to_vec();
-    if arguments.first() == Some(&"check") {
+    if matches!(arguments.first(), Some(&"check" | &"serve")) {
         for flag in ["--resp", "--http"].into_iter().filter(|flag| !arguments.contains(flag)) {
             all.extend([flag, "127.0.0.1:0"]);
         }
@@ -114,16 +121,8 @@ impl Server {
     /// Starts a server on free ports with its data in this directory.
     #[track_caller]
     pub fn start(data: &Path, arguments: &[&str]) -> Self {
-        let mut command = busload();
-        command.arg("serve").arg("--data").arg(data);
-        if !arguments.contains(&"--resp") {
-            command.args(["--resp", "127.0.0.1:0"]);
-        }
-        if !arguments.contains(&"--http") {
-            command.args(["--http", "127.0.0.1:0"]);
-        }
-        command.args(arguments);
-        Self::try_start(command).unwrap_or_else(|ended| panic!("no start: {ended:?}"))
+        let started = Self::try_start(serve(data, arguments));
+        started.unwrap_or_else(|ended| panic!("no start: {ended:?}"))
     }
 
     /// Starts a server and waits for its `ready` line; fails if the process ends first.
@@ -255,6 +254,14 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Mixes bits as SplitMix64 does.
+pub fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }
 
 /// Returns the path of the log's first segment in this data directory.

@@ -30,7 +30,7 @@ use entry::{ContentMut, Entry, Payload, SharedValue};
 use garbage::Remains;
 pub(crate) use heap::Heap;
 pub(crate) use iterate::{Iter, IterPlace};
-use segment::{Place, Segment};
+use segment::{EntryPlace, Segment};
 use sweep::SweepState;
 
 use bytes::{Bytes, BytesMut};
@@ -356,7 +356,7 @@ impl Index {
     }
 
     #[inline]
-    fn locate(&self, hash: u64, key: &[u8]) -> Option<(Segment, Entry, Place)> {
+    fn locate(&self, hash: u64, key: &[u8]) -> Option<(Segment, Entry, EntryPlace)> {
         if self.directory.is_empty() {
             return None;
         }

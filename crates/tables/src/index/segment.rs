@@ -70,7 +70,7 @@ pub(super) struct Segment(NonNull<Header>);
 
 /// Place of an entry in a segment.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct EntryPlace {
     bucket: usize,
     slot: usize,
 }
@@ -303,7 +303,7 @@ impl Segment {
 
     /// Finds a key and its place.
     #[inline]
-    pub fn find(self, buckets: u16, tag: u16, key: &[u8]) -> Option<(Entry, Place)> {
+    pub fn find(self, buckets: u16, tag: u16, key: &[u8]) -> Option<(Entry, EntryPlace)> {
         let lines = self.lines(buckets);
         let mut at = home_of(tag, buckets);
         for _ in 0..buckets {
@@ -313,7 +313,7 @@ impl Segment {
                 let slot = matches.trailing_zeros() as usize;
                 let found = bucket.0[slot];
                 if !found.is_free() && found.entry().has_key(key) {
-                    return Some((found.entry(), Place { bucket: at, slot }));
+                    return Some((found.entry(), EntryPlace { bucket: at, slot }));
                 }
                 matches &= matches - 1;
             }
@@ -335,7 +335,7 @@ impl Segment {
     }
 
     /// Updates the slot of an entry that moved in memory or changed its expiry.
-    pub fn update(self, place: Place, entry: Entry, old: Option<UnixMs>, new: Option<UnixMs>) {
+    pub fn update(self, place: EntryPlace, entry: Entry, old: Option<UnixMs>, new: Option<UnixMs>) {
         let slot = &mut self.lines_mut(self.buckets())[place.bucket].0[place.slot];
         *slot = Slot::new(slot.tag(), entry, new.is_some());
         if old != new {
@@ -346,7 +346,7 @@ impl Segment {
     }
 
     /// Removes an entry and returns it.
-    pub fn remove(self, place: Place, expiry: Option<UnixMs>) -> Entry {
+    pub fn remove(self, place: EntryPlace, expiry: Option<UnixMs>) -> Entry {
         let buckets = self.buckets();
         let lines = self.lines_mut(buckets);
         let was_full = lines[place.bucket].is_full();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Pipe, Shared, lock};
+use super::{NetState, Pipe, lock};
 use crate::ConnId;
 
 /// Id of a simulated client, valid from its connect on.
@@ -12,7 +12,7 @@ pub struct ClientId(pub u32);
 /// Clients' end of a [`super::SimNet`]. Clones are the same end.
 #[derive(Clone, Debug)]
 pub struct SimClients {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<NetState>>,
 }
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Client {
 }
 
 impl SimClients {
-    pub(super) fn new(shared: Arc<Mutex<Shared>>) -> Self {
+    pub(super) fn new(shared: Arc<Mutex<NetState>>) -> Self {
         Self { shared }
     }
 
@@ -166,11 +166,6 @@ impl SimClients {
         self.with(client, |client| {
             (client.finished || !client.is_live()) && client.under_way.is_empty()
         })
-    }
-
-    /// Returns the number of bytes that this client has written and the server has not received.
-    pub fn unreceived_bytes(&self, client: ClientId) -> usize {
-        self.with(client, |client| client.written.len())
     }
 
     /// Returns whether polls alone move nothing more: the server has accepted or refused every

@@ -6,7 +6,7 @@ use busload_tables::StringValue;
 use super::{first_key, string};
 use crate::{
     command::Call,
-    decimal::{Decimal, DecimalError},
+    decimal::Decimal,
     error::{CommandError, CommandResult},
     tx::{Key, Tx},
 };
@@ -49,11 +49,11 @@ pub(in crate::command) fn incrbyfloat(tx: &mut Tx, call: &mut Call<'_>) -> Comma
     let key = first_key(tx, call);
     let old = match string(tx, &key)? {
         None => Decimal::ZERO,
-        Some(value) => Decimal::parse(value.as_slice()).map_err(float_error)?,
+        Some(value) => Decimal::parse(value.as_slice())?,
     };
-    let by = Decimal::parse(call.args.at(2)).map_err(float_error)?;
+    let by = Decimal::parse(call.args.at(2))?;
     let mut new = Vec::new();
-    old.add(&by).map_err(float_error)?.write(&mut new);
+    old.add(&by)?.write(&mut new);
     put_number(tx, &key, &new);
     call.reply.bulk(&new);
     Ok(())
@@ -63,13 +63,4 @@ pub(in crate::command) fn incrbyfloat(tx: &mut Tx, call: &mut Call<'_>) -> Comma
 fn put_number(tx: &mut Tx, key: &Key<'_>, number: &[u8]) {
     let expiry = tx.expiry(key).flatten();
     tx.put(key, StringValue::Slice(number), expiry);
-}
-
-pub(in crate::command) fn float_error(error: DecimalError) -> CommandError {
-    match error {
-        DecimalError::NotAFloat => CommandError::NotFloat,
-        DecimalError::NotFinite => {
-            CommandError::text("ERR increment would produce NaN or Infinity")
-        }
-    }
 }

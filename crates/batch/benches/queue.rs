@@ -1,7 +1,7 @@
 //! Measures the queue's own cost per read: readers that read again when answered, and batches that
 //! take no time.
 //!
-//! `cargo run --release -p busload-batch --example line_cost`
+//! `cargo bench -p busload-batch --bench queue`
 
 use std::collections::VecDeque;
 use std::hash::Hash;
