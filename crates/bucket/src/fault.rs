@@ -104,7 +104,7 @@ pub struct Faults {
 
 /// Properties of a request on which rules depend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestFacts<'a> {
+pub(crate) struct Asked<'a> {
     pub path: &'a str,
     pub has_range: bool,
     pub is_listing: bool,
@@ -141,7 +141,7 @@ impl Decider {
         *self = Self::new(self.seed, faults);
     }
 
-    pub fn decide(&mut self, asked: RequestFacts<'_>) -> Decision {
+    pub fn decide(&mut self, asked: Asked<'_>) -> Decision {
         self.requests += 1;
         let draw = mix(self.seed ^ mix(self.requests));
         let fault = self.fault(asked);
@@ -153,7 +153,7 @@ impl Decider {
         Decision { first_byte, bandwidth: self.faults.bandwidth, fault, draw: mix(draw) }
     }
 
-    fn fault(&mut self, asked: RequestFacts<'_>) -> Option<Fault> {
+    fn fault(&mut self, asked: Asked<'_>) -> Option<Fault> {
         for (index, (rule, (seen, done))) in
             self.faults.rules.iter().zip(&mut self.counts).enumerate()
         {

@@ -58,14 +58,14 @@ struct Note {
 
 /// State that connections and the handle share.
 #[derive(Debug)]
-struct ProxyState {
+struct Shared {
     upstream: SocketAddr,
     decider: Mutex<Decider>,
     line: Line,
     noted: Mutex<Noted>,
 }
 
-impl ProxyState {
+impl Shared {
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ struct Order {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    shared: Arc<ProxyState>,
+    shared: Arc<Shared>,
     orders: mpsc::UnboundedSender<Order>,
     _threads: Threads,
 }
@@ -115,7 +115,7 @@ impl FaultProxy {
     pub fn start(upstream: SocketAddr, seed: u64, faults: Faults) -> Result<Self, Error> {
         let line = Line::new(faults.line);
         let decider = Mutex::new(Decider::new(seed, faults));
-        let shared = Arc::new(ProxyState { upstream, decider, line, noted: Mutex::default() });
+        let shared = Arc::new(Shared { upstream, decider, line, noted: Mutex::default() });
         let threads = Threads::start("proxy")?;
         let (port, listener) = threads.inside(|| {
             let port = Port::take()?;
@@ -204,7 +204,7 @@ async fn accept(
     port: Port,
     mut listener: Option<TcpListener>,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    shared: Arc<ProxyState>,
+    shared: Arc<Shared>,
 ) {
     let mut connections = JoinSet::new();
     loop {

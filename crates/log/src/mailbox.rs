@@ -40,12 +40,12 @@ pub(crate) enum Answer<F> {
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<F> {
-    state: Mutex<MailboxState<F>>,
+    state: Mutex<State<F>>,
     helper_wakes: Condvar,
 }
 
 #[derive(Debug)]
-struct MailboxState<F> {
+struct State<F> {
     job: Option<Job<F>>,
     /// Full segments with unsynced frames, oldest first.
     retiring: VecDeque<F>,
@@ -57,7 +57,7 @@ struct MailboxState<F> {
 
 impl<F> Mailbox<F> {
     pub fn new() -> Self {
-        let state = MailboxState {
+        let state = State {
             job: None,
             retiring: VecDeque::new(),
             answers: VecDeque::new(),
@@ -67,11 +67,11 @@ impl<F> Mailbox<F> {
         Self { state: Mutex::new(state), helper_wakes: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, MailboxState<F>> {
+    fn lock(&self) -> MutexGuard<'_, State<F>> {
         self.state.lock().expect("no code that holds the lock panics")
     }
 
-    fn ring_with(&self, mut state: MutexGuard<'_, MailboxState<F>>) {
+    fn ring_with(&self, mut state: MutexGuard<'_, State<F>>) {
         state.rung = true;
         drop(state);
         self.helper_wakes.notify_one();
@@ -128,7 +128,7 @@ impl<F> Mailbox<F> {
     /// Blocks the helper until it is notified, at most for `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) {
         let state = self.lock();
-        let quiet = |state: &mut MailboxState<F>| !state.rung;
+        let quiet = |state: &mut State<F>| !state.rung;
         let mut state = match timeout {
             None => self
                 .helper_wakes

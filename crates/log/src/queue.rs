@@ -12,12 +12,12 @@ use crate::{batch::Batch, limits::SPARE_BATCH_COUNT_MAX};
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    state: Mutex<QueueState>,
+    state: Mutex<State>,
     log_wakes: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct QueueState {
+struct State {
     batches: VecDeque<Batch>,
     /// Spent batches for the writer to reuse.
     spare: Vec<Batch>,
@@ -42,11 +42,11 @@ impl Flags {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code that holds the lock panics")
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, QueueState>) {
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
         let asleep = std::mem::take(&mut state.log_sleeps);
         drop(state);
         if asleep {

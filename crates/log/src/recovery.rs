@@ -249,7 +249,7 @@ pub(crate) fn lock<D: Disk>(disk: &D) -> Result<D::File, OpenError> {
 
 /// Assembles the parts, so that their constructors are called in one place.
 pub(crate) fn parts<D: Disk>(
-    shared: Arc<crate::progress::ProgressState>,
+    shared: Arc<crate::progress::Shared>,
     stage: LogStage<D>,
     helper: ZeroHelper<D>,
     options: &Options,

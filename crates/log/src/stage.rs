@@ -21,7 +21,7 @@ use crate::{
     last_segment,
     limits::{FRAME_SLICE_COUNT_MAX, LOG_BYTES_WARNING, NO_SPACE_RETRY_MS},
     mailbox::{Answer, Job, Mailbox, Prepared},
-    progress::{NO_ANSWER, ProgressState},
+    progress::{NO_ANSWER, Shared},
 };
 
 /// Result of a step.
@@ -43,7 +43,7 @@ pub enum Step {
 /// for recording the clean shutdown; the helper does the rest.
 pub struct LogStage<D: Disk> {
     disk: D,
-    shared: Arc<ProgressState>,
+    shared: Arc<Shared>,
     mailbox: Arc<Mailbox<D::File>>,
     /// The lock file, held until the stage is dropped.
     _lock: D::File,
@@ -155,7 +155,7 @@ impl<F> Next<F> {
 impl<D: Disk> LogStage<D> {
     pub(crate) fn new(
         disk: D,
-        shared: Arc<ProgressState>,
+        shared: Arc<Shared>,
         mailbox: Arc<Mailbox<D::File>>,
         options: Options,
         start: Start<D::File>,

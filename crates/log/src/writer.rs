@@ -10,7 +10,7 @@ use crate::{
     batch::{Batch, Charge, Part},
     format::{VARINT_BYTES_MAX, put_varint, varint_bytes},
     limits::{BATCH_OVERHEAD_BYTES, BATCH_PART_COUNT_MAX, RECORD_OVERHEAD_BYTES, SHARED_BYTES_MIN},
-    progress::{NO_ANSWER, ProgressState},
+    progress::{NO_ANSWER, Shared},
     queue::Flags,
 };
 
@@ -40,7 +40,7 @@ pub enum Room {
 /// [`LogWriter::cancel`]).
 #[derive(Debug)]
 pub struct LogWriter {
-    shared: Arc<ProgressState>,
+    shared: Arc<Shared>,
     batch: Batch,
     next_lsn: Lsn,
     /// Position of the length prefix of the record being written; `None` between records.
@@ -72,12 +72,7 @@ struct RecordStart {
 }
 
 impl LogWriter {
-    pub(crate) fn new(
-        shared: Arc<ProgressState>,
-        options: &Options,
-        next_lsn: Lsn,
-        wall_ms: i64,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, options: &Options, next_lsn: Lsn, wall_ms: i64) -> Self {
         Self {
             shared,
             batch: Batch::default(),

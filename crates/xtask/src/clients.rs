@@ -52,12 +52,12 @@ pub enum Outcome {
 }
 
 /// Where the scripts are, and where to put what they need.
-pub struct Workplace {
+pub struct Place {
     scripts: PathBuf,
     downloads: PathBuf,
 }
 
-impl Workplace {
+impl Place {
     fn new(client: &str) -> Result<Self> {
         let place = Self {
             scripts: root().join("crates/server/tests/clients").join(client),
@@ -94,13 +94,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         };
         if name == "dolt" {
             steps.step(name, || {
-                Workplace::new(name).and_then(|place| dolt::check(&place, &binary)).map(&mut tell)
+                Place::new(name).and_then(|place| dolt::check(&place, &binary)).map(&mut tell)
             });
             continue;
         }
         for net_threads in ["0", "1"] {
             steps.step(&format!("{name}, net threads {net_threads}"), || {
-                let place = Workplace::new(name)?;
+                let place = Place::new(name)?;
                 let server = Server::start(&binary, net_threads)?;
                 let outcome = one(name, &place, server.port())?;
                 server.stop()?;
@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn one(name: &str, place: &Workplace, port: u16) -> Result<Outcome> {
+fn one(name: &str, place: &Place, port: u16) -> Result<Outcome> {
     match name {
         "redis-cli" => tools::redis_cli(port),
         "redis-benchmark" => tools::redis_benchmark(port),

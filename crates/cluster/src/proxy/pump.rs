@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Direction,
-    controls::{Connection, Piece, ProxyState, Verdict},
+    controls::{Connection, Piece, Shared, Verdict},
 };
 use crate::{
     limits::{PIECE_BYTES, PIECE_COUNT_MAX},
@@ -23,7 +23,7 @@ use crate::{
 type Arrived = (Instant, Vec<u8>);
 
 /// Starts forwarding both ways.
-pub fn start(client: &TcpStream, server: &TcpStream, shared: &Arc<ProxyState>) -> io::Result<()> {
+pub fn start(client: &TcpStream, server: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let ends = Connection { client: client.try_clone()?, server: server.try_clone()? };
@@ -39,7 +39,7 @@ pub fn start(client: &TcpStream, server: &TcpStream, shared: &Arc<ProxyState>) -
 fn one_way(
     from: &TcpStream,
     to: &TcpStream,
-    shared: &Arc<ProxyState>,
+    shared: &Arc<Shared>,
     connection: u64,
     direction: Direction,
 ) -> io::Result<()> {
@@ -66,7 +66,7 @@ fn read(mut from: TcpStream, pieces: &SyncSender<Arrived>) {
 
 struct Writer {
     to: TcpStream,
-    shared: Arc<ProxyState>,
+    shared: Arc<Shared>,
     connection: u64,
     direction: Direction,
 }

@@ -70,7 +70,7 @@ impl Default for SimNetOptions {
 /// Server's end of the simulated network.
 #[derive(Debug)]
 pub struct SimNet {
-    shared: Arc<Mutex<NetState>>,
+    shared: Arc<Mutex<Shared>>,
     rng: SimRng,
     options: SimNetOptions,
     ends: Slots<ServerEnd>,
@@ -82,7 +82,7 @@ pub struct SimNet {
 
 /// State that both ends share.
 #[derive(Debug)]
-struct NetState {
+struct Shared {
     clients: Vec<Client>,
     listening: bool,
 }
@@ -121,7 +121,7 @@ impl SimNet {
         assert!(0 < options.send_buffer_bytes && 0 < options.piece_bytes_max, "nothing could move");
         let receive = ReceiveBuffers::new(options.net.buffer_bytes, options.net.receive_bytes_min)
             .expect("sizes of receive buffers that can work");
-        let shared = Arc::new(Mutex::new(NetState { clients: Vec::new(), listening: true }));
+        let shared = Arc::new(Mutex::new(Shared { clients: Vec::new(), listening: true }));
         let clients = SimClients::new(Arc::clone(&shared));
         let net = SimNet {
             shared,
@@ -140,7 +140,7 @@ impl SimNet {
         self.ends.len()
     }
 
-    fn accept(&mut self, shared: &mut NetState, events: &mut Vec<Event>) {
+    fn accept(&mut self, shared: &mut Shared, events: &mut Vec<Event>) {
         for index in 0..shared.clients.len() {
             let client = &mut shared.clients[index];
             if client.phase != Phase::Waiting || !self.rng.chance(3, 4) {
@@ -255,7 +255,7 @@ fn peer_of(client: ClientId) -> Peer {
     Peer { remote: address(10_000 + (client.0 % 50_000) as u16), local: address(6380) }
 }
 
-fn lock(shared: &Mutex<NetState>) -> MutexGuard<'_, NetState> {
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -11,7 +11,7 @@ use crate::{
     format::{LastSegment, LogId, NameKind},
     last_segment,
     mailbox::Mailbox,
-    progress::ProgressState,
+    progress::Shared,
     stage::Start,
 };
 
@@ -39,7 +39,7 @@ pub(super) fn seal<D: Disk>(
     remove_behind(&disk, &mut segments, walked.kept_count)?;
     cut_unused_end(&disk, &segments, &walked)?;
 
-    let shared = Arc::new(ProgressState::new(last_lsn));
+    let shared = Arc::new(Shared::new(last_lsn));
     let mailbox = Arc::new(Mailbox::new());
     let mut helper =
         ZeroHelper::new(disk.clone(), Arc::clone(&shared), Arc::clone(&mailbox), &options, log_id);

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{Outcome, Workplace, server::Server};
+use super::{Outcome, Place, server::Server};
 use crate::steps::output;
 
 /// Dolt 2.2.0, as the module proxy knows it.
@@ -29,7 +29,7 @@ const MORE_ROWS: u64 = 500;
 const FETCHES_MAX: u32 = 200;
 
 /// Runs all checks with `dolt`.
-pub fn check(place: &Workplace, busload: &Path) -> Result<Outcome> {
+pub fn check(place: &Place, busload: &Path) -> Result<Outcome> {
     let dolt = match install(place) {
         Ok(dolt) => dolt,
         Err(error) => return Ok(Outcome::Missing(format!("dolt cannot be built: {error:#}"))),
@@ -47,7 +47,7 @@ pub fn check(place: &Workplace, busload: &Path) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn install(place: &Workplace) -> Result<PathBuf> {
+fn install(place: &Place) -> Result<PathBuf> {
     let binary = place.download("dolt");
     if binary.exists() {
         return Ok(binary);
@@ -78,7 +78,7 @@ struct Source {
 }
 
 impl Run {
-    fn new(place: &Workplace, dolt: PathBuf) -> Result<Self> {
+    fn new(place: &Place, dolt: PathBuf) -> Result<Self> {
         let work = place.download("work");
         if work.exists() {
             fs::remove_dir_all(&work)?;

@@ -7,11 +7,11 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Outcome, Workplace};
+use super::{Outcome, Place};
 use crate::steps::{output, run};
 
 /// redis-py, in a virtual environment.
-pub fn python(place: &Workplace, port: u16) -> Result<Outcome> {
+pub fn python(place: &Place, port: u16) -> Result<Outcome> {
     let environment = place.download("venv");
     let interpreter = environment.join("bin/python");
     let has_library =
@@ -30,7 +30,7 @@ pub fn python(place: &Workplace, port: u16) -> Result<Outcome> {
 }
 
 /// Checks ioredis and node-redis.
-pub fn node(place: &Workplace, port: u16) -> Result<Outcome> {
+pub fn node(place: &Place, port: u16) -> Result<Outcome> {
     let scripts = ["ioredis.mjs", "node-redis.mjs"];
     // Packages are found from where a script lies.
     for script in scripts {
@@ -55,7 +55,7 @@ pub fn node(place: &Workplace, port: u16) -> Result<Outcome> {
 }
 
 /// Checks go-redis, built here.
-pub fn go(place: &Workplace, port: u16) -> Result<Outcome> {
+pub fn go(place: &Place, port: u16) -> Result<Outcome> {
     let module: PathBuf = place.download("module");
     std::fs::create_dir_all(&module)?;
     for file in ["go.mod", "main.go"] {
@@ -80,7 +80,7 @@ pub fn go(place: &Workplace, port: u16) -> Result<Outcome> {
 }
 
 /// Checks Jedis and Lettuce.
-pub fn java(place: &Workplace, port: u16) -> Result<Outcome> {
+pub fn java(place: &Place, port: u16) -> Result<Outcome> {
     let libraries = place.download("libraries");
     if !libraries.exists() {
         let mut fetch = Command::new("mvn");
