@@ -108,7 +108,7 @@ pub(crate) struct Asked<'a> {
     pub path: &'a str,
     pub has_range: bool,
     pub is_listing: bool,
-    /// Whether it is a GET.
+    /// True if the request is a GET.
     pub is_read: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::etag::Etags;
 pub struct Entry {
     /// Key of the object, or the prefix up to and including the delimiter.
     pub key: String,
-    /// Whether it is a prefix.
+    /// True if the entry is a common prefix.
     pub is_prefix: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-/// Why an operation on a cluster failed.
+/// Reason why an operation on a cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {

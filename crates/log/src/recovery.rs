@@ -78,13 +78,13 @@ pub struct RecoveryReport {
     pub bytes: u64,
     /// Number of segments in use that recovery keeps.
     pub segments: u64,
-    /// Whether the log ended with a clean shutdown.
+    /// True if the log ended with a clean shutdown.
     pub clean_shutdown: bool,
     /// Latest time of day in the log; `None` when it is empty.
     pub wall_ms: Option<i64>,
     /// The torn tail that recovery cuts off, if there is one.
     pub torn_tail: Option<TornTail>,
-    /// Whether `last-segment` existed, so that the loss of the end would have been noticed. False
+    /// True if `last-segment` existed, so that the loss of the end would have been noticed. False
     /// in a log that an older version wrote.
     pub end_is_named: bool,
 }
@@ -104,7 +104,7 @@ pub struct TornTail {
     pub segments_removed: u64,
 }
 
-/// Why a log cannot be opened. Nothing was changed.
+/// Reason why a log cannot be opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum OpenError {

@@ -19,7 +19,7 @@ pub struct VerifyReport {
     /// Everything that is not as it was written. This includes a torn tail after a crash; `verdict`
     /// says how a start treats it.
     pub problems: Vec<Problem>,
-    /// What a start would recover, or why it would refuse the log.
+    /// Report of what a start would recover, or why it would refuse the log.
     pub verdict: Result<RecoveryReport, OpenError>,
 }
 
@@ -46,7 +46,7 @@ pub struct SegmentReport {
     pub used_bytes: u64,
     /// Length of the file.
     pub file_bytes: u64,
-    /// Whether the segment ends with the mark of a clean shutdown.
+    /// True if the segment ends with the mark of a clean shutdown.
     pub clean_shutdown: bool,
 }
 

@@ -28,7 +28,7 @@ pub enum Room {
     },
     /// The log has stopped for good.
     Failed {
-        /// What failed, for the client.
+        /// Operation that failed, and its error, for the client.
         message: Arc<str>,
     },
 }
@@ -52,7 +52,7 @@ pub struct LogWriter {
     /// Charge of the end of the last large record. Until this much is consumed, reservations are
     /// counted in the stricter way.
     large_until: Charge,
-    /// Whether the log was asked how much space the disk has.
+    /// True once the log was asked how much space the disk has.
     space_asked: bool,
     /// Most that the end of each segment may leave unused.
     unused_bytes_max: u64,

@@ -112,9 +112,9 @@ pub(crate) struct Disk {
     threads: DiskThreads,
     /// Period of the S3-FIFO queues, for readers.
     tick: AtomicU8,
-    /// Whether the file system can punch holes.
+    /// True if the file system can punch holes.
     can_punch: AtomicBool,
-    /// Whether too little of the file system is free and the cache has nothing to evict for it.
+    /// True while too little of the file system is free and the cache has nothing to evict for it.
     is_low: AtomicBool,
     is_closed: AtomicBool,
     evicted: AtomicU64,
@@ -177,7 +177,7 @@ impl Disk {
         self.threads.run(runtime, access, work).await
     }
 
-    /// Whether the disk takes writes now.
+    /// Returns whether the disk takes writes now.
     pub(crate) fn is_writable(&self) -> bool {
         self.health.is_writable() && !self.is_closed.load(Acquire)
     }

@@ -260,7 +260,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file is the journal: a small one that is neither the lock nor a sidecar.
+/// Returns whether a file is the journal: a small one that is neither the lock nor a sidecar.
 fn is_journal(path: &Path) -> bool {
     path.file_name().unwrap().to_string_lossy().contains("journal")
 }

@@ -75,7 +75,7 @@ pub struct Options {
     pub columns: Option<Vec<String>>,
     /// Separator of the parts of a composite key; `:` by default.
     pub separator: Option<char>,
-    /// Whether writes are allowed; by default not.
+    /// True to allow writes; by default they are refused.
     pub writable: Option<bool>,
     /// Number of connections; 4 by default.
     pub connections: Option<usize>,
@@ -91,8 +91,8 @@ pub struct Options {
     pub queue_requests: Option<usize>,
     /// Maximum bytes of pending keys and values; 64 MiB by default.
     pub queue_bytes: Option<u64>,
-    /// Whether a read may join one that is in flight, and so miss a write acknowledged meanwhile;
-    /// by default not.
+    /// True if a read may join one that is in flight, and so miss a write acknowledged meanwhile;
+    /// by default it may not.
     pub join_in_flight: Option<bool>,
     /// File that holds the password and nothing else.
     pub password_file: Option<PathBuf>,

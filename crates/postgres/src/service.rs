@@ -42,7 +42,7 @@ pub struct PgService {
     sessions: usize,
 }
 
-/// Why a statement gave no result.
+/// Reason why a statement gave no result.
 enum StatementFailure {
     Server(tokio_postgres::Error),
     /// Neither answer nor error came in the time in which the server should end a statement.

@@ -39,7 +39,7 @@ pub struct Settings {
     pub columns: Option<Vec<String>>,
     /// Separator of the parts of a composite key.
     pub separator: char,
-    /// Whether writes are allowed.
+    /// True if the table accepts writes.
     pub writable: bool,
     /// Number of connections (K).
     pub connections: usize,
@@ -63,7 +63,7 @@ pub struct Server {
     pub dbname: String,
     /// Source of the password.
     pub password: PasswordSource,
-    /// Whether and how TLS is used.
+    /// Mode and certificates of TLS.
     pub tls: TlsSettings,
     /// Time for one attempt to connect to one address.
     pub connect_timeout: Duration,
@@ -73,7 +73,7 @@ pub struct Server {
     pub options: Option<String>,
     /// Kind of server that is accepted.
     pub target_session_attrs: TargetSessionAttrs,
-    /// Whether SCRAM must be bound to the TLS channel.
+    /// Policy for binding SCRAM to the TLS channel.
     pub channel_binding: ChannelBinding,
     /// Detection of dead TCP connections.
     pub keepalive: Keepalive,
@@ -82,7 +82,7 @@ pub struct Server {
 /// Detection of dead TCP connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Whether silent connections are probed at all.
+    /// True to probe silent connections at all.
     pub enabled: bool,
     /// Silence before the first probe.
     pub idle: Duration,

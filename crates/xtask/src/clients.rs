@@ -17,7 +17,7 @@ use clap::Args;
 use crate::steps::{Steps, root};
 use server::{Profile, Server};
 
-/// Which clients.
+/// Clients to run, and how
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Only these; all when none is named
@@ -37,13 +37,13 @@ const NAMES: [&str; 7] = ["redis-cli", "redis-benchmark", "python", "node", "go"
 const NAMES_OF_CI: [&str; 4] = ["redis-cli", "redis-benchmark", "python", "dolt"];
 
 impl Arguments {
-    /// What `cargo xtask ci` runs.
+    /// Returns the arguments of `cargo xtask ci`.
     pub fn for_ci() -> Self {
         Self { only: NAMES_OF_CI.map(str::to_owned).into(), require: false, debug: true }
     }
 }
 
-/// What became of a client.
+/// Outcome of a client's run.
 pub enum Outcome {
     /// It ran and is content.
     Passed,
@@ -51,7 +51,7 @@ pub enum Outcome {
     Missing(String),
 }
 
-/// Where the scripts are, and where to put what they need.
+/// Folders of one client: its scripts, and downloads that they need.
 pub struct Place {
     scripts: PathBuf,
     downloads: PathBuf,

@@ -49,7 +49,7 @@ const WORDS: [(&str, &str); 24] = [
     ("trip", "batch"),
 ];
 
-/// Where such a word stays: the word, how the line around it reads, and why.
+/// Contexts in which such a word stays: the word, how the line around it reads, and why.
 const ALLOWED: [(&str, &str, &str); 12] = [
     ("flight", "in flight", "sent and not yet answered: the field's term"),
     ("flight", "in_flight", "sent and not yet answered: the field's term"),

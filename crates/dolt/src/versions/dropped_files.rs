@@ -59,7 +59,7 @@ pub(crate) struct DroppedFiles {
 
 type Known = VecDeque<(FileKey, Arc<DroppedFile>)>;
 
-/// Why no object was found.
+/// Reason why no object was found.
 enum NotFound {
     Missing,
     Error(Error),

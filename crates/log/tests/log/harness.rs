@@ -26,7 +26,7 @@ pub struct Oracle {
     pub durable: u64,
 }
 
-/// What must survive a crash.
+/// Records that must survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     Written,

@@ -27,7 +27,7 @@ pub(crate) enum Change {
     Gone(u32),
 }
 
-/// Whether an extent may be written.
+/// Answer to a request for space for an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reservation {
     /// Its space is reserved, and nobody else writes it.
@@ -176,7 +176,7 @@ impl Accounting {
         fits
     }
 
-    /// Whether more is used than the limit, which was larger before the start.
+    /// Returns whether more is used than the limit, which was larger before the start.
     pub(crate) fn is_over(&self) -> bool {
         self.ceiling < self.bytes
     }
@@ -287,13 +287,13 @@ impl Accounting {
         self.release_bytes(cache_file.key.extent_cost(extent));
     }
 
-    /// Whether a file holds nothing but this extent, which is being evicted.
+    /// Returns whether a file holds nothing but this extent, which is being evicted.
     pub(crate) fn is_last(&self, cache_file: &CacheFile, extent: u32) -> bool {
         cache_file.extents.is_empty()
             && self.busy_of(cache_file).all(|extent_id| extent_id.extent == extent)
     }
 
-    /// Whether a file holds nothing, and nobody writes to it.
+    /// Returns whether a file holds nothing, and nobody writes to it.
     pub(crate) fn is_unused(&self, cache_file: &CacheFile) -> bool {
         cache_file.extents.is_empty() && self.busy_of(cache_file).next().is_none()
     }

@@ -31,7 +31,7 @@ pub(crate) struct ExtentId {
 
 /// The states of the extents, which the queues read and change.
 pub(crate) trait ExtentStates {
-    /// Whether it is on disk; an absent one only has its entry left here.
+    /// Returns whether an extent is on disk; an absent one only has its entry left here.
     fn is_present(&self, extent_id: ExtentId) -> bool;
     /// Notes that its entry was taken out for good.
     fn unqueue(&self, extent_id: ExtentId);

@@ -146,7 +146,7 @@ impl Disk {
     }
 }
 
-/// Whether a name has only letters, digits, `-` and `.`, so that it is never a path.
+/// Returns whether a name has only letters, digits, `-` and `.`, so that it is never a path.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= SIDECAR_NAME_BYTES_MAX

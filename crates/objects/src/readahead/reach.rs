@@ -1,4 +1,5 @@
-//! How far ahead of a stream fetches start, and where each of them ends. Positions are extents.
+//! Computes how far ahead of a stream fetches start, and where each of them ends. Positions are
+//! extents.
 
 use crate::{
     disk::EXTENT_DATA_BYTES,

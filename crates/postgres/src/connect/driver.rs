@@ -19,8 +19,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// When nobody listens for the end any more, nobody can use the connection either: a server
-    /// that does not answer the Terminate message must not keep its socket.
+    /// Drives the connection to its end. Once no receiver of the end is left, nobody can use the
+    /// connection either: a server that does not answer the Terminate message must not keep its
+    /// socket.
     pub(super) async fn run<T>(self, mut connection: Connection<Socket, T>)
     where
         T: AsyncRead + AsyncWrite + Unpin,

@@ -21,7 +21,7 @@ pub(super) struct Opened<S> {
     retire: Notify,
 }
 
-/// How a session ended.
+/// Cause of a session's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It ended by itself, for this reason.

@@ -71,7 +71,7 @@ struct Run {
     work: PathBuf,
 }
 
-/// Where pushes come from.
+/// Repository that pushes come from.
 struct Source {
     folder: PathBuf,
     rows: u64,
@@ -102,7 +102,7 @@ impl Run {
         output(&mut self.command(folder, arguments))
     }
 
-    /// What it says when it fails.
+    /// Runs a command that has to fail. Returns what it prints.
     fn refusal(&self, folder: &Path, arguments: &[&str]) -> Result<String> {
         let Output { status, stdout, stderr } = self.command(folder, arguments).output()?;
         if status.success() {
@@ -255,7 +255,7 @@ impl Run {
     }
 }
 
-/// Of a line of the log.
+/// Returns the commit that a line of the log begins with.
 fn commit_of(line: &str) -> String {
     line.split_whitespace().next().unwrap_or_default().to_owned()
 }
