@@ -11,7 +11,9 @@ use std::{
 };
 
 use busload_io::{OsRng, RealDisk, handover::ThreadWaker};
-use busload_log::{LogWriter, Lsn, Opened, Options, Progress, Room, Stats, SyncPolicy, open};
+use busload_log::{
+    LogWriter, Lsn, Opened, Options, Progress, Reservation, Stats, SyncPolicy, open,
+};
 
 const RECORD_BYTES: usize = 70;
 
@@ -80,14 +82,14 @@ fn start(directory: &Path) -> (LogWriter, Progress, Vec<thread::JoinHandle<()>>)
     )
 }
 
-fn append(writer: &mut LogWriter, record: &[u8], policy: SyncPolicy) -> Room {
-    let room = writer.room(record.len() as u64);
-    if room == Room::Granted {
+fn append(writer: &mut LogWriter, record: &[u8], policy: SyncPolicy) -> Reservation {
+    let reservation = writer.reserve(record.len() as u64);
+    if reservation == Reservation::Granted {
         writer.begin();
         writer.record().extend_from_slice(record);
         writer.commit(policy);
     }
-    room
+    reservation
 }
 
 fn must_append(
@@ -97,9 +99,9 @@ fn must_append(
     record: &[u8],
     policy: SyncPolicy,
 ) {
-    while append(writer, record, policy) != Room::Granted {
+    while append(writer, record, policy) != Reservation::Granted {
         progress.wake_when_moved();
-        if append(writer, record, policy) == Room::Granted {
+        if append(writer, record, policy) == Reservation::Granted {
             return;
         }
         thread_waker.park(None);

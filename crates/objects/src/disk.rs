@@ -135,13 +135,13 @@ impl Disk {
         file_system: Arc<dyn FileSystem>,
     ) -> Result<Arc<Self>, Error> {
         check_options(options)?;
-        let room = usize::try_from(options.bytes_max >> 20).unwrap_or(usize::MAX >> 8);
+        let extents_max = usize::try_from(options.bytes_max >> 20).unwrap_or(usize::MAX >> 8);
         let disk = Self {
             directory: options.directory.clone(),
             bytes_max: options.bytes_max,
             free_bytes_min: options.free_bytes_min,
             file_system,
-            accounting: Mutex::new(Accounting::new(options.bytes_max, room)),
+            accounting: Mutex::new(Accounting::new(options.bytes_max, extents_max)),
             journal: Mutex::new(JournalFile::new(options.bytes_max)),
             sidecar_writes: Mutex::new(()),
             lock: Mutex::new(None),

@@ -25,7 +25,7 @@ use crate::{
     },
     login::{LOGIN_NAMES, LoginOptions},
     relation::{Relation, is_identifier},
-    settings::Told,
+    settings::LoggedWarnings,
     url::Url,
     values::{
         check_count, check_duration, hint, parse_bytes, parse_count, parse_duration, parse_letter,
@@ -154,7 +154,7 @@ impl Options {
             queue,
             key,
             columns,
-            told: Told::default(),
+            logged_warnings: LoggedWarnings::default(),
         })
     }
 

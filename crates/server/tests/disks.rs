@@ -8,7 +8,7 @@ mod support;
 use std::{fs, path::Path, process::Command, time::Duration};
 
 use busload_io::{OsRng, RealDisk};
-use busload_log::{Options, Room, Step, SyncPolicy, limits::SEGMENT_BYTES_MIN};
+use busload_log::{Options, Reservation, Step, SyncPolicy, limits::SEGMENT_BYTES_MIN};
 use busload_tables::{TableId, effect};
 use support::{Ended, Server, busload, on_free_ports, run};
 use tempfile::{TempDir, tempdir};
@@ -36,7 +36,7 @@ fn remove_segments_from(data: &Path, number: u64) {
 }
 
 /// Runs a start, a check and `log verify`, and returns how each ended.
-fn looks(data: &Path) -> [Ended; 3] {
+fn outcomes(data: &Path) -> [Ended; 3] {
     let data = data.to_str().unwrap();
     let mut start = busload();
     start.args(["serve", "--resp", "127.0.0.1:0", "--http", "none", "--data", data]);
@@ -55,7 +55,7 @@ fn a_lost_last_segment_is_refused_and_named() {
     let sound = run(&["log", "verify", "--data", directory.path().to_str().unwrap()]);
     assert!(sound.stdout.contains("records in 3 segments"), "{sound:?}");
     remove_segments_from(directory.path(), 3);
-    for ended in looks(directory.path()) {
+    for ended in outcomes(directory.path()) {
         let line = ended.failed(1);
         let named = line.contains("segment 3 is missing") && line.contains(file.to_str().unwrap());
         assert!(named && !ended.stdout.contains("sound"), "{line}");
@@ -80,7 +80,7 @@ fn a_corrupt_file_that_names_the_last_segment_is_refused() {
     let mut bytes = fs::read(&file).unwrap();
     bytes[33] ^= 1;
     fs::write(&file, bytes).unwrap();
-    for ended in looks(directory.path()) {
+    for ended in outcomes(directory.path()) {
         let line = ended.failed(1);
         assert!(
             line.contains(file.to_str().unwrap()) && line.contains("does not verify"),
@@ -101,7 +101,7 @@ fn a_log_of_more_segments_than_files_may_be_open_is_read() {
     let mut log = busload_log::open(disk, options, &mut OsRng::new(), &mut |_| Ok(())).unwrap();
     let mut now = Duration::ZERO;
     while log.progress.stats().segments < SEGMENTS {
-        if log.writer.room(1000) == Room::Granted {
+        if log.writer.reserve(1000) == Reservation::Granted {
             log.writer.begin();
             effect::put(log.writer.record(), TableId(0), b"key", &[b'x'; 900], None);
             log.writer.commit(SyncPolicy::Os);
@@ -193,7 +193,7 @@ fn a_check_says_which_path_cannot_be_made() {
         (Path::new("/proc/busload"), "Create of /proc/busload/log failed: "),
         (directory.path(), "log/lock failed: Is a directory"),
     ] {
-        let [started, checked, _] = looks(data);
+        let [started, checked, _] = outcomes(data);
         assert!(checked.failed(1).contains(text), "{checked:?}");
         assert_eq!(checked.stderr, started.stderr);
         assert!(checked.stdout.contains("would be refused"), "{checked:?}");

@@ -318,9 +318,9 @@ impl RealNet {
         }
         connection.unread = false;
         self.counters.receives += 1;
-        let room = self.receive.room();
-        let offered = room.len();
-        match connection.stream.receive(room) {
+        let buffer = self.receive.unfilled();
+        let offered = buffer.len();
+        match connection.stream.receive(buffer) {
             Ok(0) => {
                 connection.ended = true;
                 events.push(Event::Closed { conn, reason: CloseReason::Peer });
@@ -547,7 +547,7 @@ impl Net for RealNet {
             && !connection.ended
         {
             for _ in 0..CLOSE_DRAIN_CALLS_MAX {
-                match connection.stream.receive(self.receive.room()) {
+                match connection.stream.receive(self.receive.unfilled()) {
                     Ok(count) if 0 < count => {}
                     _ => break,
                 }

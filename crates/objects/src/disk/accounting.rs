@@ -109,14 +109,14 @@ impl ExtentStates for CacheFiles<'_> {
 }
 
 impl Accounting {
-    /// Makes an empty accounting with room for so many bytes and extents.
-    pub(crate) fn new(bytes_max: u64, room: usize) -> Self {
+    /// Makes an empty accounting of a disk that may hold so many bytes and extents.
+    pub(crate) fn new(bytes_max: u64, extents_max: usize) -> Self {
         Self {
             cache_files: BTreeMap::new(),
             by_key: HashMap::new(),
             objects: HashMap::new(),
             sweep_at: 0,
-            queues: S3Fifo::new(room),
+            queues: S3Fifo::new(extents_max),
             bytes: 0,
             ceiling: bytes_max,
             extents: 0,

@@ -70,8 +70,8 @@ impl DiskObject {
     }
 
     /// Number of new extents that the disk takes before it evicts the first of them.
-    pub(crate) fn room(&self) -> u64 {
-        self.disk.room()
+    pub(crate) fn new_extents_max(&self) -> u64 {
+        self.disk.new_extents_max()
     }
 
     /// Returns whether the index says that all of a range of the object is there.

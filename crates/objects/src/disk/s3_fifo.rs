@@ -74,13 +74,13 @@ pub(crate) enum Entrance {
 }
 
 impl S3Fifo {
-    /// Makes queues for a disk with room for so many extents.
-    pub(crate) fn new(room: usize) -> Self {
-        let small_count = (room / SMALL_QUEUE_SHARE).max(1);
+    /// Makes queues for a disk that holds so many extents.
+    pub(crate) fn new(extents_max: usize) -> Self {
+        let small_count = (extents_max / SMALL_QUEUE_SHARE).max(1);
         Self {
             small: VecDeque::new(),
             main: VecDeque::new(),
-            ghosts: Ghosts::new(room),
+            ghosts: Ghosts::new(extents_max),
             small_count,
             period: (small_count / TICKS_PER_SMALL_QUEUE).max(1),
             inserted: 0,
@@ -117,7 +117,7 @@ impl S3Fifo {
     }
 
     /// Number of new extents that may come before the first of them leaves the small queue.
-    pub(crate) fn small_room(&self) -> usize {
+    pub(crate) fn small_capacity(&self) -> usize {
         self.small.len().max(self.small_count)
     }
 

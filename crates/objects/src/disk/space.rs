@@ -72,11 +72,11 @@ impl Disk {
     }
 
     /// Number of new extents that the disk takes before it evicts the first of them.
-    pub(super) fn room(&self) -> u64 {
+    pub(super) fn new_extents_max(&self) -> u64 {
         let accounting = self.accounting();
         let free = accounting.ceiling.saturating_sub(accounting.bytes)
             / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
-        free + accounting.queues.small_room() as u64
+        free + accounting.queues.small_capacity() as u64
     }
 
     /// Reserves bytes; evicts extents for them if it must.

@@ -15,7 +15,7 @@ use crate::{cause::describe, limits::TERMINATE_TIMEOUT};
 pub(super) struct Driver {
     pub(super) table: String,
     pub(super) host: String,
-    pub(super) told: watch::Sender<Option<Arc<str>>>,
+    pub(super) ended: watch::Sender<Option<Arc<str>>>,
 }
 
 impl Driver {
@@ -28,14 +28,14 @@ impl Driver {
     {
         let cause = tokio::select! {
             cause = self.drive(&mut connection) => cause,
-            () = self.told.closed() => {
+            () = self.ended.closed() => {
                 let farewell = timeout(TERMINATE_TIMEOUT, self.drive(&mut connection)).await;
                 farewell.unwrap_or_else(|_| "nobody needs it".to_owned())
             }
         };
         log::debug!("table {}: connection to {} ended: {cause}", self.table, self.host);
         let text = format!("connection to postgres at {} lost: {cause}", self.host);
-        self.told.send_replace(Some(text.into()));
+        self.ended.send_replace(Some(text.into()));
     }
 
     async fn drive<T>(&self, connection: &mut Connection<Socket, T>) -> String

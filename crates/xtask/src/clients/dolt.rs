@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{Outcome, Place, server::Server};
+use super::{ClientFolders, Outcome, server::Server};
 use crate::steps::output;
 
 /// Dolt 2.2.0, as the module proxy knows it.
@@ -29,12 +29,12 @@ const MORE_ROWS: u64 = 500;
 const FETCHES_MAX: u32 = 200;
 
 /// Runs all checks with `dolt`.
-pub fn check(place: &Place, busload: &Path) -> Result<Outcome> {
-    let dolt = match install(place) {
+pub fn check(folders: &ClientFolders, busload: &Path) -> Result<Outcome> {
+    let dolt = match install(folders) {
         Ok(dolt) => dolt,
         Err(error) => return Ok(Outcome::Missing(format!("dolt cannot be built: {error:#}"))),
     };
-    let run = Run::new(place, dolt)?;
+    let run = Run::new(folders, dolt)?;
     let mut source = run.make_source()?;
     for layout in ["records", "files"] {
         println!("dolt_layout = {layout}");
@@ -47,8 +47,8 @@ pub fn check(place: &Place, busload: &Path) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn install(place: &Place) -> Result<PathBuf> {
-    let binary = place.download("dolt");
+fn install(folders: &ClientFolders) -> Result<PathBuf> {
+    let binary = folders.download("dolt");
     if binary.exists() {
         return Ok(binary);
     }
@@ -60,7 +60,7 @@ fn install(place: &Place) -> Result<PathBuf> {
         "libicu-dev",
     ]));
     let mut go = Command::new("go");
-    go.args(["install", MODULE]).env("GOBIN", place.download("").canonicalize()?);
+    go.args(["install", MODULE]).env("GOBIN", folders.download("").canonicalize()?);
     output(go.env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false"))?;
     Ok(binary)
 }
@@ -78,8 +78,8 @@ struct Source {
 }
 
 impl Run {
-    fn new(place: &Place, dolt: PathBuf) -> Result<Self> {
-        let work = place.download("work");
+    fn new(folders: &ClientFolders, dolt: PathBuf) -> Result<Self> {
+        let work = folders.download("work");
         if work.exists() {
             fs::remove_dir_all(&work)?;
         }

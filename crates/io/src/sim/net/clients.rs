@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Pipe, Shared, lock};
+use super::{Pipe, SimNetState, lock};
 use crate::ConnId;
 
 /// Id of a simulated client, valid from its connect on.
@@ -12,7 +12,7 @@ pub struct ClientId(pub u32);
 /// Clients' end of a [`super::SimNet`]. Clones are the same end.
 #[derive(Clone, Debug)]
 pub struct SimClients {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SimNetState>>,
 }
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Client {
 }
 
 impl SimClients {
-    pub(super) fn new(shared: Arc<Mutex<Shared>>) -> Self {
+    pub(super) fn new(shared: Arc<Mutex<SimNetState>>) -> Self {
         Self { shared }
     }
 
