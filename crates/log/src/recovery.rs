@@ -15,7 +15,7 @@
 
 mod frames;
 mod seal;
-mod segments;
+mod segment_search;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -31,7 +31,7 @@ use crate::{
 };
 
 pub(crate) use frames::{Peeked, SegmentFrames};
-pub(crate) use segments::{Segment, find_segments};
+pub(crate) use segment_search::{Segment, find_segments};
 pub(crate) use walk::{Walked, walk};
 
 /// Record as recovery hands it to the caller.
