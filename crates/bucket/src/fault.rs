@@ -128,7 +128,7 @@ pub(crate) struct Decider {
     seed: u64,
     faults: Faults,
     requests: u64,
-    /// For each rule, the number of requests it could apply to, and of those it did apply to.
+    /// Number of requests that each rule could apply to, and of those it did apply to.
     counts: Vec<(u64, u64)>,
 }
 

@@ -27,13 +27,13 @@ use crate::{
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It worked; there may be more to do.
+    /// The log worked; there may be more to do.
     Worked,
-    /// It synced; there may be more to do.
+    /// The log synced; there may be more to do.
     Synced,
-    /// It did nothing, and there is nothing to do until the next request.
+    /// Nothing was done, and there is nothing to do until the next request.
     Idle,
-    /// It did nothing, and there is nothing to do before this time unless a request arrives.
+    /// Nothing was done, and there is nothing to do before this time unless a request arrives.
     IdleUntil(Duration),
     /// The log is closed or has failed ([`crate::Progress::failure`]). It does nothing any more.
     Ended,

@@ -33,7 +33,7 @@ pub struct Arguments {
 
 const NAMES: [&str; 7] = ["redis-cli", "redis-benchmark", "python", "node", "go", "java", "dolt"];
 
-/// Those that CI runs.
+/// Names of the clients that CI runs.
 const NAMES_OF_CI: [&str; 4] = ["redis-cli", "redis-benchmark", "python", "dolt"];
 
 impl Arguments {
@@ -45,9 +45,9 @@ impl Arguments {
 
 /// Outcome of a client's run.
 pub enum Outcome {
-    /// It ran and is content.
+    /// The client ran and found nothing wrong.
     Passed,
-    /// It cannot be had here.
+    /// The client cannot be had here.
     Missing(String),
 }
 

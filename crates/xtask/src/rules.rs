@@ -32,7 +32,7 @@ const NO_SERVICE: [&str; 5] = ["axum", "hyper", "mio", "object_store", "tokio-po
 /// Dependencies that a crate may and may not have, directly or not.
 struct Rule {
     package: &'static str,
-    /// With these features beside the default ones.
+    /// Features beside the default ones.
     features: &'static [&'static str],
     /// The only crates of ours it may know.
     knows: &'static [&'static str],

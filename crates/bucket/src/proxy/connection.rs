@@ -37,9 +37,9 @@ type Answer = Response<BoxBody<Bytes, io::Error>>;
 /// State of the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// It serves further requests.
+    /// The connection serves further requests.
     Whole,
-    /// It is closed cleanly.
+    /// The connection is closed cleanly.
     Close,
     /// The connection is reset, as by a crash.
     Reset,

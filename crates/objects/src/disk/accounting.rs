@@ -30,13 +30,13 @@ pub(crate) enum Change {
 /// Answer to a request for space for an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reservation {
-    /// Its space is reserved, and nobody else writes it.
+    /// Space is reserved for the extent, and nobody else writes it.
     Granted,
     /// The extent is there already.
     Present,
     /// Another thread writes or evicts it just now.
     Refused,
-    /// Its file was dropped.
+    /// The extent's file was dropped.
     Gone,
     /// The disk is full: the caller has to evict something first.
     Full,

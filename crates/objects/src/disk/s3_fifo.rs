@@ -37,7 +37,7 @@ pub(crate) trait ExtentStates {
     fn unqueue(&self, extent_id: ExtentId);
     /// Number of periods in which it was read; `leave` says how many stay noted.
     fn take_reads(&self, extent_id: ExtentId, leave: fn(u8) -> u8) -> u8;
-    /// Its name among the ghosts.
+    /// Returns the extent's name among the ghosts.
     fn name(&self, extent_id: ExtentId) -> u64;
 }
 

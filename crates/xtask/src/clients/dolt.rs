@@ -24,7 +24,7 @@ const MODULE: &str = "github.com/dolthub/dolt/go/cmd/dolt@v0.40.5-0.202607151727
 const ROWS: u64 = 40_000;
 /// Rows that each later push adds.
 const MORE_ROWS: u64 = 500;
-/// Fetches until a push is seen: busload looks at the manifest ten times a second, and a fetch
+/// Fetches until a push is seen: busload refreshes the manifest ten times a second, and a fetch
 /// takes longer, but for one that finds busload without a processor.
 const FETCHES_MAX: u32 = 200;
 
@@ -222,7 +222,7 @@ impl Run {
         self.expect_same(source, &copies.join("tables"), "read-tables")
     }
 
-    /// A push is seen by the first fetch after busload's next look at the manifest.
+    /// A push is seen by the first fetch after busload's next refresh of the manifest.
     fn fetch_until_new(&self, source: &Source, copy: &Path) -> Result<()> {
         let head =
             |folder: &Path, branch| self.dolt(folder, &["log", "--oneline", "-n", "1", branch]);

@@ -15,7 +15,7 @@ use crate::steps::{cargo, output, root, run};
 pub enum Profile {
     /// The profile that tests are built with.
     Debug,
-    /// As it is shipped.
+    /// Profile of a release build.
     Release,
 }
 
@@ -74,7 +74,7 @@ impl Server {
         bail!("busload did not start: {line}")
     }
 
-    /// Its port on loopback.
+    /// Returns the server's port on loopback.
     pub fn port(&self) -> u16 {
         self.port
     }

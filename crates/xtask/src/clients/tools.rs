@@ -54,7 +54,7 @@ pub fn redis_cli(port: u16) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Its usual tests, pipelined.
+/// Runs redis-benchmark's usual tests, pipelined.
 pub fn redis_benchmark(port: u16) -> Result<Outcome> {
     if let Some(why) = find("redis-benchmark") {
         return Ok(Outcome::Missing(why));
