@@ -104,11 +104,11 @@ pub struct Faults {
 
 /// Properties of a request on which rules depend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestTraits<'a> {
     pub path: &'a str,
     pub has_range: bool,
     pub is_listing: bool,
-    /// Whether it is a GET.
+    /// True if the request is a GET.
     pub is_read: bool,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Decider {
     seed: u64,
     faults: Faults,
     requests: u64,
-    /// For each rule, the number of requests it could apply to, and of those it did apply to.
+    /// Number of requests that each rule could apply to, and of those it did apply to.
     counts: Vec<(u64, u64)>,
 }
 
@@ -141,10 +141,10 @@ impl Decider {
         *self = Self::new(self.seed, faults);
     }
 
-    pub fn decide(&mut self, asked: Asked<'_>) -> Decision {
+    pub fn decide(&mut self, request: RequestTraits<'_>) -> Decision {
         self.requests += 1;
         let draw = mix(self.seed ^ mix(self.requests));
-        let fault = self.fault(asked);
+        let fault = self.fault(request);
         let jitter = self.faults.jitter.mul_f64(unit(draw) * 2.0);
         let mut first_byte = (self.faults.first_byte + jitter).saturating_sub(self.faults.jitter);
         if let Some(Fault::Delay(more)) = fault {
@@ -153,12 +153,14 @@ impl Decider {
         Decision { first_byte, bandwidth: self.faults.bandwidth, fault, draw: mix(draw) }
     }
 
-    fn fault(&mut self, asked: Asked<'_>) -> Option<Fault> {
+    fn fault(&mut self, request: RequestTraits<'_>) -> Option<Fault> {
         for (index, (rule, (seen, done))) in
             self.faults.rules.iter().zip(&mut self.counts).enumerate()
         {
-            let is_meant = asked.path.contains(&rule.path_contains);
-            if !is_meant || !rule.fault.applies(asked.has_range, asked.is_listing, asked.is_read) {
+            let is_meant = request.path.contains(&rule.path_contains);
+            if !is_meant
+                || !rule.fault.applies(request.has_range, request.is_listing, request.is_read)
+            {
                 continue;
             }
             *seen += 1;

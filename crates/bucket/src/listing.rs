@@ -13,7 +13,7 @@ use crate::etag::Etags;
 pub struct Entry {
     /// Key of the object, or the prefix up to and including the delimiter.
     pub key: String,
-    /// Whether it is a prefix.
+    /// True if the entry is a common prefix.
     pub is_prefix: bool,
 }
 
@@ -54,7 +54,7 @@ pub fn entries(bucket: &Path, prefix: &str, by_folder: bool) -> io::Result<Vec<E
 }
 
 /// Reads the properties of an object; fails if it is gone.
-pub fn look(path: &Path, etags: &Etags) -> io::Result<Listed> {
+pub fn properties(path: &Path, etags: &Etags) -> io::Result<Listed> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let etag = etags.of(path, &file, &metadata)?;

@@ -2,7 +2,7 @@
 
 mod answer;
 mod connection;
-mod line;
+mod link;
 mod request;
 
 use std::{
@@ -24,7 +24,7 @@ use crate::{
     limits::{BACKLOG, SEEN_MAX},
     server::Threads,
 };
-use line::Line;
+use link::Link;
 
 /// A request that the proxy has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,14 +58,14 @@ struct Note {
 
 /// State that connections and the handle share.
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     upstream: SocketAddr,
     decider: Mutex<Decider>,
-    line: Line,
+    link: Link,
     noted: Mutex<Noted>,
 }
 
-impl Shared {
+impl ProxyState {
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ struct Order {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     orders: mpsc::UnboundedSender<Order>,
     _threads: Threads,
 }
@@ -113,9 +113,9 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// Starts a proxy in front of a server; one seed decides all random choices.
     pub fn start(upstream: SocketAddr, seed: u64, faults: Faults) -> Result<Self, Error> {
-        let line = Line::new(faults.line);
+        let link = Link::new(faults.line);
         let decider = Mutex::new(Decider::new(seed, faults));
-        let shared = Arc::new(Shared { upstream, decider, line, noted: Mutex::default() });
+        let shared = Arc::new(ProxyState { upstream, decider, link, noted: Mutex::default() });
         let threads = Threads::start("proxy")?;
         let (port, listener) = threads.inside(|| {
             let port = Port::take()?;
@@ -135,7 +135,7 @@ impl FaultProxy {
 
     /// Replaces the faults from now on. Counts of rules start anew.
     pub fn set(&self, faults: Faults) {
-        self.shared.line.set(faults.line);
+        self.shared.link.set(faults.line);
         self.shared.decider().set(faults);
     }
 
@@ -204,7 +204,7 @@ async fn accept(
     port: Port,
     mut listener: Option<TcpListener>,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 ) {
     let mut connections = JoinSet::new();
     loop {

@@ -152,7 +152,8 @@ impl Directory {
 
     /// Returns the listing entry of an object; `None` if it was deleted since its name was read.
     fn listed(&self, bucket: &Path, key: String) -> Option<Object> {
-        let Listed { metadata, etag } = listing::look(&bucket.join(&key), &self.etags).ok()?;
+        let Listed { metadata, etag } =
+            listing::properties(&bucket.join(&key), &self.etags).ok()?;
         Some(Object {
             key: Some(key),
             size: i64::try_from(metadata.len()).ok(),

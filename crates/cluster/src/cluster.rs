@@ -65,11 +65,11 @@ struct Server {
     postmaster: Option<Child>,
     /// CPU time of postmasters that have ended.
     cpu_seconds: f64,
-    state: State,
+    state: PostmasterState,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum State {
+enum PostmasterState {
     #[default]
     Going,
     Paused,
@@ -98,9 +98,9 @@ impl Server {
     }
 
     fn thaw(&mut self, pid: i32) {
-        if self.state == State::Paused {
+        if self.state == PostmasterState::Paused {
             processes::thaw(pid);
-            self.state = State::Going;
+            self.state = PostmasterState::Going;
         }
     }
 }
@@ -223,7 +223,7 @@ impl Cluster {
             return self.why_it_ended(log_before);
         }
         server.postmaster = Some(postmaster);
-        server.state = State::Going;
+        server.state = PostmasterState::Going;
         match outcome {
             Some(_) => Ok(Attempt::Ready),
             None => {
@@ -314,7 +314,7 @@ impl Cluster {
         if let Some(mut postmaster) = server.postmaster.take() {
             postmaster.wait().map_err(ClusterError::io("wait for postgres"))?;
         }
-        server.state = State::Going;
+        server.state = PostmasterState::Going;
         descendants.wait()
     }
 
@@ -326,7 +326,7 @@ impl Cluster {
     pub fn pause(&self) -> Result<(), ClusterError> {
         let mut server = lock(&self.server);
         let pid = server.running()?;
-        server.state = State::Paused;
+        server.state = PostmasterState::Paused;
         processes::freeze(pid).map(drop)
     }
 

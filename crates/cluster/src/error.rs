@@ -2,20 +2,20 @@
 
 use std::{io, path::PathBuf};
 
-/// Why an operation on a cluster failed.
+/// Reason why an operation on a cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// There is no Postgres server on this machine.
     #[error(
         "no Postgres server found (initdb, postgres, pg_ctl and psql in one directory; \
-         looked in {looked}). \
+         searched {searched}). \
          Install it (Debian: apt-get install postgresql; Fedora: dnf install postgresql-server; \
          macOS: brew install postgresql) or name its directory in BUSLOAD_POSTGRES_BIN"
     )]
     NoPrograms {
         /// Places that were searched.
-        looked: String,
+        searched: String,
     },
     /// The server refuses to run as root, and there is no other user to run it as.
     #[error("as root, the Postgres server runs as the user postgres, and there is none")]

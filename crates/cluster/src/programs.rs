@@ -51,8 +51,8 @@ pub fn find_programs() -> Result<Programs, ClusterError> {
     Ok(Programs { directory, user: server_user()? })
 }
 
-fn not_in(looked: &str) -> ClusterError {
-    ClusterError::NoPrograms { looked: looked.to_owned() }
+fn not_in(searched: &str) -> ClusterError {
+    ClusterError::NoPrograms { searched: searched.to_owned() }
 }
 
 impl Programs {

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use controls::{Cut, Shared};
+use controls::{Cut, SharedControls};
 
 /// Direction of the bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -40,7 +40,7 @@ pub enum Direction {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedControls>,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -53,7 +53,7 @@ impl Proxy {
     pub fn start(server_port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedControls::default());
         let for_acceptor = Arc::clone(&shared);
         let accept = move || accept(&listener, server_port, &for_acceptor);
         let acceptor = thread::Builder::new().name("proxy".to_owned()).spawn(accept)?;
@@ -157,7 +157,7 @@ impl Drop for Proxy {
     }
 }
 
-fn accept(listener: &TcpListener, server_port: u16, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, server_port: u16, shared: &Arc<SharedControls>) {
     for client in listener.incoming() {
         if shared.change(|controls| controls.closed) {
             return;

@@ -2,7 +2,7 @@
 
 use busload_chunks::FormatError;
 
-/// Why a request failed. A chunk that does not exist is not an error.
+/// Reason why a request failed. A chunk that does not exist is not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The store cannot be reached, or did not answer in time.

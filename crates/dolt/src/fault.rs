@@ -1,11 +1,11 @@
-//! Why a read failed, for callers that may try something else.
+//! Reasons why a read failed, for callers that may try something else.
 
 use busload_chunks::FormatError;
 use busload_objects::Error as ObjectsError;
 
 use crate::Error;
 
-/// What went wrong with a read of bytes.
+/// Failure of a read of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The object is not there (any more) in the requested version.

@@ -12,7 +12,7 @@ use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout_at};
 
 use crate::{Error, task::AbortOnDrop};
 
-/// Whether a store is served.
+/// State of a store: served, or why it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreStatus {
     /// The first attempt to open the store has not ended.

@@ -38,8 +38,8 @@ pub const INLINE_CONTENTS_BYTES_MAX: u64 = 256 << 10;
 /// Reads of one copy of a chunk whose bytes are wrong, the first one included: the wrong bytes may
 /// have been on local disk, and another read may be corrupted in transit.
 pub const COPY_READS_MAX: u32 = 3;
-/// How long a chunk is not read again after each of these reads gave wrong bytes, and the last two
-/// the same.
+/// Time for which a chunk is not read again after all [`COPY_READS_MAX`] reads gave wrong bytes,
+/// the last two the same ones.
 pub const CORRUPTION_REMEMBERED: Duration = Duration::from_secs(10);
 /// Corrupt chunks that a store remembers.
 pub const CORRUPT_CHUNKS_MAX: usize = 4096;

@@ -9,7 +9,7 @@ use busload_objects::{Cache, Object, ObjectMeta, Remote};
 pub(crate) struct ObjectSource {
     pub remote: Arc<Remote>,
     pub cache: Arc<Cache>,
-    /// Whether bytes cross a network, which may change them on the way.
+    /// True if bytes cross a network, which may change them on the way.
     pub is_remote: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What Dolt's clients need, which read bytes of table files instead of chunks: where chunks are,
-//! ranges of files, and pinned dictionaries.
+//! Serves Dolt's clients, which read bytes of table files instead of chunks: it locates chunks,
+//! streams ranges of files, and pins dictionaries.
 //!
 //! ```text
 //!  addresses --> locate --> Located: one version, files, spans --> advertised to a client
@@ -43,7 +43,7 @@ use crate::{
     versions::{Versions, version::Version},
 };
 
-/// Where one chunk is.
+/// Location of one chunk in a table file.
 #[derive(Clone, Debug)]
 pub struct Location {
     /// Table file that holds the chunk.
@@ -56,7 +56,7 @@ pub struct Location {
     pub dictionary: Option<Span>,
 }
 
-/// Where some chunks are, all as of one version.
+/// Locations of several chunks, all as of one version.
 #[derive(Clone, Debug)]
 pub struct Located {
     /// Version that the locations belong to.
@@ -80,7 +80,8 @@ pub(crate) async fn locate(
     Ok(locate_in(&version, addresses).await)
 }
 
-/// Whether a refresh may give another location: no file has the chunk, or its object was replaced.
+/// Returns whether a refresh may give another location: no file has the chunk, or its object was
+/// replaced.
 fn needs_refresh(location: Option<&Location>) -> bool {
     location.is_none_or(|location| location.file.is_gone())
 }

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use crate::{Error, Form};
 
-/// What store to serve, and how.
+/// Settings of one served store.
 #[derive(Clone)]
 pub struct Settings {
     /// Name of the table.
@@ -33,7 +33,7 @@ pub struct Settings {
     pub memory_bytes_max: u64,
     /// Largest number of concurrent requests to the object store.
     pub requests_max: usize,
-    /// How long a file that the manifest dropped stays readable.
+    /// Time for which a file that the manifest dropped stays readable.
     pub grace_period: Duration,
     /// Environment variables that credentials come from.
     pub environment: Environment,
@@ -41,12 +41,12 @@ pub struct Settings {
     pub runtime: Handle,
 }
 
-/// How to read chunks.
+/// Form, sources and deadline of a read of chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Encoding of the chunks.
     pub form: Form,
-    /// Whether to read from local disk only.
+    /// True to read from local disk only.
     pub local_only: bool,
     /// Time at which the request fails.
     pub deadline: Instant,

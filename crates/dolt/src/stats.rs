@@ -47,7 +47,7 @@ pub struct StoreStats {
     pub store: RemoteStats,
 }
 
-/// Where the bytes of a chunk came from.
+/// Source of a chunk's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Memory,

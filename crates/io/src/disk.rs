@@ -48,7 +48,7 @@ pub enum DiskErrorKind {
 /// Error of a failed disk operation.
 #[derive(Debug)]
 pub struct DiskError {
-    /// What the caller can do about the failure.
+    /// Kind of failure, which says what the caller can do about it.
     pub kind: DiskErrorKind,
     /// Kind of the failed operation.
     pub operation: DiskOperation,

@@ -69,7 +69,7 @@ struct Queue<T> {
     items: Mutex<VecDeque<T>>,
     /// Length of `items`, written under its lock; both ends can read it without taking the lock.
     count: AtomicUsize,
-    /// Whether one of the ends was dropped.
+    /// True once one of the ends was dropped.
     closed: AtomicBool,
     capacity: usize,
 }

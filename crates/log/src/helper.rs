@@ -24,7 +24,7 @@ use crate::{
     last_segment::{self, create_anew, remove_if_there},
     limits::{NO_SPACE_RETRY_MS, ZERO_CHUNK_BYTES, ZERO_SYNC_BYTES},
     mailbox::{Answer, Job, Mailbox, Prepared},
-    progress::Shared,
+    progress::SharedProgress,
     queue::Flags,
     stage::Step,
 };
@@ -32,7 +32,7 @@ use crate::{
 /// Prepares segments ahead of the log, on a thread of its own.
 pub struct ZeroHelper<D: Disk> {
     disk: D,
-    shared: Arc<Shared>,
+    shared: Arc<SharedProgress>,
     mailbox: Arc<Mailbox<D::File>>,
     zeros: Vec<u8>,
     log_id: LogId,
@@ -83,7 +83,7 @@ struct Extension {
 impl<D: Disk> ZeroHelper<D> {
     pub(crate) fn new(
         disk: D,
-        shared: Arc<Shared>,
+        shared: Arc<SharedProgress>,
         mailbox: Arc<Mailbox<D::File>>,
         options: &Options,
         log_id: LogId,

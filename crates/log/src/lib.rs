@@ -3,7 +3,7 @@
 //! ```text
 //!   writer (tx's thread)           stage (the log's thread)                  segment files
 //!   begin, record, commit -batch-> take all queued -- one write --> [header|frame|frame|...000]
-//!   room <------grants------------ publish written, sync, publish durable          ^
+//!   reserve <---grants------------ publish written, sync, publish durable          ^
 //!                                        | begin next      ^ prepared              | zeros,
 //!   progress (anyone) <-watermarks       +----- jobs ----> helper (its thread) ----+ ahead
 //! ```
@@ -18,12 +18,13 @@
 //! **Durability.** A record at or below [`Progress::written`] survives the end of this process, one
 //! at or below [`Progress::durable`] a power loss. Watermarks never go back.
 //!
-//! **Space.** [`LogWriter::room`] answers `Granted` only when the record fits into segments whose
-//! zeros are on disk, so a write of the log cannot fail for lack of space. A full disk shows as
-//! [`Room::NoSpace`] before anything has changed, and clears by itself once there is space.
+//! **Space.** [`LogWriter::reserve`] answers `Granted` only when the record fits into segments
+//! whose zeros are on disk, so a write of the log cannot fail for lack of space. A full disk shows
+//! as [`Reservation::NoSpace`] before anything has changed, and clears by itself once there is
+//! space.
 //!
-//! **Overload.** The bytes handed over and not yet written are bounded; beyond the bound `room`
-//! answers [`Room::Behind`].
+//! **Overload.** The bytes handed over and not yet written are bounded; beyond the bound `reserve`
+//! answers [`Reservation::Behind`].
 //!
 //! **Failure.** After a failed write or sync the contents of the file are unknown. The stage stops
 //! for good and publishes nothing more; [`Progress::failure`] says what failed. Nothing is retried.
@@ -57,4 +58,4 @@ pub use progress::Progress;
 pub use recovery::{OpenError, Opened, RecordRef, RecoveryReport, ReplayError, TornTail, open};
 pub use stage::{LogStage, Step};
 pub use stats::{SYNC_BUCKET_COUNT, Stats};
-pub use writer::{LogWriter, Room};
+pub use writer::{LogWriter, Reservation};

@@ -10,7 +10,7 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// When a record must be safe from a power loss.
+/// Time by which a record must be safe from a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// The log syncs its frame at once.

@@ -40,39 +40,39 @@ pub(crate) enum Answer<F> {
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<F> {
-    state: Mutex<State<F>>,
+    state: Mutex<MailboxState<F>>,
     helper_wakes: Condvar,
 }
 
 #[derive(Debug)]
-struct State<F> {
+struct MailboxState<F> {
     job: Option<Job<F>>,
     /// Full segments with unsynced frames, oldest first.
     retiring: VecDeque<F>,
     answers: VecDeque<Answer<F>>,
     stopped: bool,
     /// Set when something changed that the helper may wait for.
-    rung: bool,
+    notified: bool,
 }
 
 impl<F> Mailbox<F> {
     pub fn new() -> Self {
-        let state = State {
+        let state = MailboxState {
             job: None,
             retiring: VecDeque::new(),
             answers: VecDeque::new(),
             stopped: false,
-            rung: false,
+            notified: false,
         };
         Self { state: Mutex::new(state), helper_wakes: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<F>> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState<F>> {
         self.state.lock().expect("no code that holds the lock panics")
     }
 
-    fn ring_with(&self, mut state: MutexGuard<'_, State<F>>) {
-        state.rung = true;
+    fn notify_with(&self, mut state: MutexGuard<'_, MailboxState<F>>) {
+        state.notified = true;
         drop(state);
         self.helper_wakes.notify_one();
     }
@@ -85,24 +85,24 @@ impl<F> Mailbox<F> {
         let mut state = self.lock();
         assert!(state.job.is_none(), "one job at a time");
         state.job = Some(job);
-        self.ring_with(state);
+        self.notify_with(state);
     }
 
     pub fn retire(&self, file: F) {
         let mut state = self.lock();
         state.retiring.push_back(file);
-        self.ring_with(state);
+        self.notify_with(state);
     }
 
     /// Notifies the helper that something it may wait for has changed.
-    pub fn ring(&self) {
-        self.ring_with(self.lock());
+    pub fn notify(&self) {
+        self.notify_with(self.lock());
     }
 
     pub fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
-        self.ring_with(state);
+        self.notify_with(state);
     }
 
     pub fn answer(&self) -> Option<Answer<F>> {
@@ -128,7 +128,7 @@ impl<F> Mailbox<F> {
     /// Blocks the helper until it is notified, at most for `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) {
         let state = self.lock();
-        let quiet = |state: &mut State<F>| !state.rung;
+        let quiet = |state: &mut MailboxState<F>| !state.notified;
         let mut state = match timeout {
             None => self
                 .helper_wakes
@@ -139,6 +139,6 @@ impl<F> Mailbox<F> {
                 waited.expect("no code that holds the lock panics").0
             }
         };
-        state.rung = false;
+        state.notified = false;
     }
 }

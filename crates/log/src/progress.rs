@@ -16,12 +16,12 @@ pub use crate::stats::Stats;
 /// Watermark position for which nobody waits.
 const NOBODY: u64 = u64::MAX;
 
-/// Value of [`Shared::space_until`] while the log has not answered.
+/// Value of [`SharedProgress::space_until`] while the log has not answered.
 pub(crate) const NO_ANSWER: Charge = Charge::MAX;
 
 /// State that the writer, the log, the helper and watchers share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedProgress {
     pub queue: Queue,
     pub counters: Counters,
     written: AtomicU64,
@@ -68,7 +68,7 @@ struct Waiting {
     durable: AtomicU64,
 }
 
-impl Shared {
+impl SharedProgress {
     pub fn new(recovered: Lsn) -> Self {
         let waiting = Waiting {
             waker: Mutex::new(None),
@@ -190,7 +190,7 @@ impl Shared {
 /// Handle by which any thread reads the state of the log.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedProgress>,
 }
 
 impl Progress {

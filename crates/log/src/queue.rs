@@ -12,12 +12,12 @@ use crate::{batch::Batch, limits::SPARE_BATCH_COUNT_MAX};
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     log_wakes: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     batches: VecDeque<Batch>,
     /// Spent batches for the writer to reuse.
     spare: Vec<Batch>,
@@ -42,11 +42,11 @@ impl Flags {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().expect("no code that holds the lock panics")
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
+    fn wake(&self, mut state: MutexGuard<'_, QueueState>) {
         let asleep = std::mem::take(&mut state.log_sleeps);
         drop(state);
         if asleep {
@@ -89,8 +89,8 @@ impl Queue {
         } else {
             into.append(&mut state.batches);
         }
-        let room = SPARE_BATCH_COUNT_MAX.saturating_sub(state.spare.len()).min(spent.len());
-        state.spare.extend(spent.drain(..room));
+        let space = SPARE_BATCH_COUNT_MAX.saturating_sub(state.spare.len()).min(spent.len());
+        state.spare.extend(spent.drain(..space));
         let flags = std::mem::take(&mut state.flags);
         drop(state);
         spent.clear();

@@ -15,7 +15,7 @@
 
 mod frames;
 mod seal;
-mod segments;
+mod segment_search;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -30,8 +30,8 @@ use crate::{
     last_segment,
 };
 
-pub(crate) use frames::{Look, SegmentFrames};
-pub(crate) use segments::{Segment, find_segments};
+pub(crate) use frames::{Peeked, SegmentFrames};
+pub(crate) use segment_search::{Segment, find_segments};
 pub(crate) use walk::{Walked, walk};
 
 /// Record as recovery hands it to the caller.
@@ -78,13 +78,13 @@ pub struct RecoveryReport {
     pub bytes: u64,
     /// Number of segments in use that recovery keeps.
     pub segments: u64,
-    /// Whether the log ended with a clean shutdown.
+    /// True if the log ended with a clean shutdown.
     pub clean_shutdown: bool,
     /// Latest time of day in the log; `None` when it is empty.
     pub wall_ms: Option<i64>,
     /// The torn tail that recovery cuts off, if there is one.
     pub torn_tail: Option<TornTail>,
-    /// Whether `last-segment` existed, so that the loss of the end would have been noticed. False
+    /// True if `last-segment` existed, so that the loss of the end would have been noticed. False
     /// in a log that an older version wrote.
     pub end_is_named: bool,
 }
@@ -104,7 +104,7 @@ pub struct TornTail {
     pub segments_removed: u64,
 }
 
-/// Why a log cannot be opened. Nothing was changed.
+/// Reason why a log cannot be opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum OpenError {
@@ -166,8 +166,8 @@ pub enum OpenError {
 /// `replay` in order, seals the log and returns the parts of the running log. An empty directory
 /// becomes an empty log, with an id drawn from `ids`.
 ///
-/// A full disk does not keep a log from opening; [`LogWriter::room`] then answers
-/// [`crate::Room::NoSpace`].
+/// A full disk does not keep a log from opening; [`LogWriter::reserve`] then answers
+/// [`crate::Reservation::NoSpace`].
 pub fn open<D: Disk>(
     disk: D,
     options: Options,
@@ -178,7 +178,7 @@ pub fn open<D: Disk>(
     let lock = lock(&disk)?;
     // Without this sync a power loss could still undo a rename.
     disk.sync_directory()?;
-    let found = Found::look(&disk)?;
+    let found = LogFiles::find(&disk)?;
     found.check_segments(&disk)?;
     for segment in &found.segments {
         disk.sync(&segment.file)?;
@@ -193,15 +193,15 @@ pub fn open<D: Disk>(
 
 /// Files of a log, before their frames are read.
 #[derive(Debug)]
-pub(crate) struct Found<F> {
+pub(crate) struct LogFiles<F> {
     pub segments: Vec<Segment<F>>,
     pub last: Option<LastSegment>,
 }
 
-impl<F> Found<F> {
+impl<F> LogFiles<F> {
     /// Finds the files and checks that they belong together; not whether some are missing at the
     /// end.
-    pub fn look<D: Disk<File = F>>(disk: &D) -> Result<Self, OpenError> {
+    pub fn find<D: Disk<File = F>>(disk: &D) -> Result<Self, OpenError> {
         Ok(Self { last: last_segment::read(disk)?, segments: find_segments(disk)? })
     }
 
@@ -249,7 +249,7 @@ pub(crate) fn lock<D: Disk>(disk: &D) -> Result<D::File, OpenError> {
 
 /// Assembles the parts, so that their constructors are called in one place.
 pub(crate) fn parts<D: Disk>(
-    shared: Arc<crate::progress::Shared>,
+    shared: Arc<crate::progress::SharedProgress>,
     stage: LogStage<D>,
     helper: ZeroHelper<D>,
     options: &Options,

@@ -21,19 +21,19 @@ use crate::{
     last_segment,
     limits::{FRAME_SLICE_COUNT_MAX, LOG_BYTES_WARNING, NO_SPACE_RETRY_MS},
     mailbox::{Answer, Job, Mailbox, Prepared},
-    progress::{NO_ANSWER, Shared},
+    progress::{NO_ANSWER, SharedProgress},
 };
 
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It worked; there may be more to do.
+    /// The log worked; there may be more to do.
     Worked,
-    /// It synced; there may be more to do.
+    /// The log synced; there may be more to do.
     Synced,
-    /// It did nothing, and there is nothing to do until the next request.
+    /// Nothing was done, and there is nothing to do until the next request.
     Idle,
-    /// It did nothing, and there is nothing to do before this time unless a request arrives.
+    /// Nothing was done, and there is nothing to do before this time unless a request arrives.
     IdleUntil(Duration),
     /// The log is closed or has failed ([`crate::Progress::failure`]). It does nothing any more.
     Ended,
@@ -43,7 +43,7 @@ pub enum Step {
 /// for recording the clean shutdown; the helper does the rest.
 pub struct LogStage<D: Disk> {
     disk: D,
-    shared: Arc<Shared>,
+    shared: Arc<SharedProgress>,
     mailbox: Arc<Mailbox<D::File>>,
     /// The lock file, held until the stage is dropped.
     _lock: D::File,
@@ -123,8 +123,8 @@ pub(crate) struct Start<F> {
 
 /// Returns the space for frames in an empty segment of this length. The clean shutdown's frame
 /// always fits in addition.
-fn frame_room(segment_bytes: u64) -> u64 {
-    room_behind(SEGMENT_HEADER_BYTES as u64, segment_bytes)
+fn frame_space(segment_bytes: u64) -> u64 {
+    space_behind(SEGMENT_HEADER_BYTES as u64, segment_bytes)
 }
 
 /// Returns the length of a frame with a body of this length.
@@ -132,22 +132,22 @@ fn frame_bytes(body_bytes: u64) -> u64 {
     FRAME_HEADER_BYTES as u64 + body_bytes + padding(body_bytes)
 }
 
-fn room_behind(position: u64, segment_bytes: u64) -> u64 {
+fn space_behind(position: u64, segment_bytes: u64) -> u64 {
     (segment_bytes & !7).saturating_sub(position + FRAME_HEADER_BYTES as u64)
 }
 
 impl<F> Current<F> {
-    fn room(&self) -> u64 {
-        room_behind(self.position, self.bytes)
+    fn space(&self) -> u64 {
+        space_behind(self.position, self.bytes)
     }
 }
 
 impl<F> Next<F> {
-    fn room(&self) -> u64 {
+    fn space(&self) -> u64 {
         match self {
             Next::Missing => 0,
-            Next::Ready(segment) => frame_room(segment.bytes),
-            Next::Extending(bytes) => frame_room(*bytes),
+            Next::Ready(segment) => frame_space(segment.bytes),
+            Next::Extending(bytes) => frame_space(*bytes),
         }
     }
 }
@@ -155,7 +155,7 @@ impl<F> Next<F> {
 impl<D: Disk> LogStage<D> {
     pub(crate) fn new(
         disk: D,
-        shared: Arc<Shared>,
+        shared: Arc<SharedProgress>,
         mailbox: Arc<Mailbox<D::File>>,
         options: Options,
         start: Start<D::File>,
@@ -248,7 +248,7 @@ impl<D: Disk> LogStage<D> {
             self.serve_large(now);
             self.answer_space();
             if self.shared.stalled.load(Ordering::Acquire) {
-                self.mailbox.ring();
+                self.mailbox.notify();
             }
         }
     }
@@ -292,7 +292,7 @@ impl<D: Disk> LogStage<D> {
     // ---- Frames
 
     fn write_frame(&mut self, now: Duration) -> Result<Step, DiskError> {
-        let Some(plan) = self.plan() else { return self.make_room(now) };
+        let Some(plan) = self.plan() else { return self.make_space(now) };
         let current = self.current.as_mut().expect("a plan has a place");
         let seed =
             FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
@@ -334,7 +334,7 @@ impl<D: Disk> LogStage<D> {
     /// Plans the next frame: as many batches as one frame takes; `None` when the first does not fit
     /// into the current segment.
     fn plan(&self) -> Option<Plan> {
-        let room = self.current.as_ref()?.room();
+        let space = self.current.as_ref()?.space();
         let mut plan = Plan { batch_count: 0, body_bytes: 0 };
         let mut slice_count = 2;
         for batch in &self.taken {
@@ -343,7 +343,7 @@ impl<D: Disk> LogStage<D> {
             slice_count += batch.slice_count_max();
             let further_fits =
                 frame_bytes <= self.options.frame_bytes_max && slice_count <= FRAME_SLICE_COUNT_MAX;
-            if room < frame_bytes || (0 < plan.batch_count && !further_fits) {
+            if space < frame_bytes || (0 < plan.batch_count && !further_fits) {
                 break;
             }
             plan = Plan { batch_count: plan.batch_count + 1, body_bytes };
@@ -372,15 +372,15 @@ impl<D: Disk> LogStage<D> {
     /// Publishes the grants before the consumed charge: a thread that sees a large record as
     /// consumed sees grants that take it into account.
     fn publish_grants(&mut self) {
-        let current_room = self.current.as_ref().map_or(0, Current::room);
-        let next_room = self.next.room();
+        let current_space = self.current.as_ref().map_or(0, Current::space);
+        let next_space = self.next.space();
         // A batch that does not fit at a segment's end wastes less than its own length there.
         let unit = self.options.unit_bytes_max();
         let small =
-            self.consumed + current_room.saturating_sub(unit) + next_room.saturating_sub(unit);
+            self.consumed + current_space.saturating_sub(unit) + next_space.saturating_sub(unit);
         // A batch that fits whole into one of the segments can be written wherever the current one
         // ends.
-        self.granted_any = self.granted_any.max(self.consumed + current_room.max(next_room));
+        self.granted_any = self.granted_any.max(self.consumed + current_space.max(next_space));
         self.shared.granted_small.store(small, Ordering::Release);
         self.shared.granted_any.store(self.granted_any, Ordering::Release);
         self.shared.consumed.store(self.consumed, Ordering::Release);
@@ -392,10 +392,10 @@ impl<D: Disk> LogStage<D> {
     /// batch's reservation covers the next segment, so it is ready or about to come back. A batch
     /// longer than its writer reserved waits until the helper has extended the next segment, so
     /// that the log does not use up one segment after another that is too short.
-    fn make_room(&mut self, now: Duration) -> Result<Step, DiskError> {
+    fn make_space(&mut self, now: Duration) -> Result<Step, DiskError> {
         let Next::Ready(segment) = &self.next else { return Ok(Step::Idle) };
         let needed = self.taken.front().map_or(0, |batch| frame_bytes(batch.body_bytes()));
-        if needed <= frame_room(segment.bytes) {
+        if needed <= frame_space(segment.bytes) {
             return self.begin_next();
         }
         if now < self.large_retry_due {
@@ -485,10 +485,10 @@ impl<D: Disk> LogStage<D> {
         if wanted == 0 || !matches!(self.next, Next::Ready(_)) {
             return;
         }
-        let room = self.current.as_ref().map_or(0, Current::room).max(self.next.room());
+        let space = self.current.as_ref().map_or(0, Current::space).max(self.next.space());
         let needed =
             wanted.saturating_add(self.options.queue_bytes_limit + self.options.unit_bytes_max());
-        if needed <= room || now < self.large_retry_due {
+        if needed <= space || now < self.large_retry_due {
             self.shared.wanted.store(0, Ordering::Release);
             self.shared.publish_moved();
             return;
@@ -504,7 +504,7 @@ impl<D: Disk> LogStage<D> {
         if !self.shared.space_asked.load(Ordering::Acquire) {
             return;
         }
-        let prepared = self.current.as_ref().map_or(0, Current::room) + self.next.room();
+        let prepared = self.current.as_ref().map_or(0, Current::space) + self.next.space();
         let free = self.disk.available_bytes();
         let others = self.options.queue_bytes_limit + self.options.unit_bytes_max();
         let until =

@@ -8,7 +8,7 @@ use busload_io::Disk;
 use crate::{
     Lsn, OpenError, RecordRef, RecoveryReport, ReplayError,
     format::{FRAME_KIND_CLEAN_SHUTDOWN, LogId, Records, SEGMENT_HEADER_BYTES},
-    recovery::{Found, Look, Segment, SegmentFrames, lock},
+    recovery::{LogFiles, Peeked, Segment, SegmentFrames, lock},
 };
 
 /// Result of verifying every frame.
@@ -19,7 +19,7 @@ pub struct VerifyReport {
     /// Everything that is not as it was written. This includes a torn tail after a crash; `verdict`
     /// says how a start treats it.
     pub problems: Vec<Problem>,
-    /// What a start would recover, or why it would refuse the log.
+    /// Report of what a start would recover, or why it would refuse the log.
     pub verdict: Result<RecoveryReport, OpenError>,
 }
 
@@ -46,7 +46,7 @@ pub struct SegmentReport {
     pub used_bytes: u64,
     /// Length of the file.
     pub file_bytes: u64,
-    /// Whether the segment ends with the mark of a clean shutdown.
+    /// True if the segment ends with the mark of a clean shutdown.
     pub clean_shutdown: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Problem {
 /// [`OpenError`].
 pub fn verify<D: Disk>(disk: &D) -> Result<VerifyReport, OpenError> {
     let _lock = lock(disk)?;
-    let found = Found::look(disk)?;
+    let found = LogFiles::find(disk)?;
     let mut problems = Vec::new();
     let mut reports = Vec::new();
     for segment in &found.segments {
@@ -84,7 +84,7 @@ pub fn dump<D: Disk>(
     sink: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
 ) -> Result<RecoveryReport, OpenError> {
     let _lock = lock(disk)?;
-    let found = Found::look(disk)?;
+    let found = LogFiles::find(disk)?;
     let walked =
         found.walk(disk, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
     Ok(found.report(&walked))
@@ -123,7 +123,7 @@ impl<D: Disk> SegmentCheck<'_, D> {
     /// Takes the frame at the current position; false when there is none.
     fn frame(&mut self) -> Result<bool, OpenError> {
         let offset = self.frames.offset();
-        let Look::Frame { header, body, .. } = self.frames.look()? else { return Ok(false) };
+        let Peeked::Frame { header, body, .. } = self.frames.peek()? else { return Ok(false) };
         let whole = Records::new(body).filter(Result::is_ok).count() as u64
             == u64::from(header.record_count);
         if header.first_lsn != self.next_lsn {
@@ -152,7 +152,7 @@ impl<D: Disk> SegmentCheck<'_, D> {
         let mut last_used = offset;
         while let Some(found) = self.frames.search(&mut last_used)? {
             self.report.durable = self.report.durable.max(found.header.durable);
-            if let Look::Frame { .. } = self.frames.look()? {
+            if let Peeked::Frame { .. } = self.frames.peek()? {
                 self.problem(offset, lsn, "no frame verifies here, and frames follow");
                 self.next_lsn = found.header.first_lsn;
                 return Ok(true);

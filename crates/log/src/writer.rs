@@ -10,13 +10,13 @@ use crate::{
     batch::{Batch, Charge, Part},
     format::{VARINT_BYTES_MAX, put_varint, varint_bytes},
     limits::{BATCH_OVERHEAD_BYTES, BATCH_PART_COUNT_MAX, RECORD_OVERHEAD_BYTES, SHARED_BYTES_MIN},
-    progress::{NO_ANSWER, Shared},
+    progress::{NO_ANSWER, SharedProgress},
     queue::Flags,
 };
 
 /// Answer to a reservation: whether the transaction may execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum Reservation {
     /// The log will write its record.
     Granted,
     /// The log or its helper is behind: try again when [`crate::Progress`] moves.
@@ -28,19 +28,19 @@ pub enum Room {
     },
     /// The log has stopped for good.
     Failed {
-        /// What failed, for the client.
+        /// Operation that failed, and its error, for the client.
         message: Arc<str>,
     },
 }
 
 /// Appends records to the open batch and hands it over at the end of a turn.
 ///
-/// One record: [`LogWriter::room`] before the transaction executes, [`LogWriter::begin`], bytes by
-/// [`LogWriter::record`] and [`LogWriter::append_shared`], then [`LogWriter::commit`] (or
+/// One record: [`LogWriter::reserve`] before the transaction executes, [`LogWriter::begin`], bytes
+/// by [`LogWriter::record`] and [`LogWriter::append_shared`], then [`LogWriter::commit`] (or
 /// [`LogWriter::cancel`]).
 #[derive(Debug)]
 pub struct LogWriter {
-    shared: Arc<Shared>,
+    shared: Arc<SharedProgress>,
     batch: Batch,
     next_lsn: Lsn,
     /// Position of the length prefix of the record being written; `None` between records.
@@ -52,7 +52,7 @@ pub struct LogWriter {
     /// Charge of the end of the last large record. Until this much is consumed, reservations are
     /// counted in the stricter way.
     large_until: Charge,
-    /// Whether the log was asked how much space the disk has.
+    /// True once the log was asked how much space the disk has.
     space_asked: bool,
     /// Most that the end of each segment may leave unused.
     unused_bytes_max: u64,
@@ -72,7 +72,12 @@ struct RecordStart {
 }
 
 impl LogWriter {
-    pub(crate) fn new(shared: Arc<Shared>, options: &Options, next_lsn: Lsn, wall_ms: i64) -> Self {
+    pub(crate) fn new(
+        shared: Arc<SharedProgress>,
+        options: &Options,
+        next_lsn: Lsn,
+        wall_ms: i64,
+    ) -> Self {
         Self {
             shared,
             batch: Batch::default(),
@@ -95,19 +100,19 @@ impl LogWriter {
     /// Reserves the log's space for one record of at most `record_bytes`. Each `Granted` is good
     /// for one record, committed before the next call.
     #[inline]
-    pub fn room(&mut self, record_bytes: u64) -> Room {
+    pub fn reserve(&mut self, record_bytes: u64) -> Reservation {
         let charge = charge_max(record_bytes);
         let small = record_bytes <= self.small_bytes_max;
         if small && self.charged + charge <= self.limit {
-            return Room::Granted;
+            return Reservation::Granted;
         }
-        self.room_slow(charge, small)
+        self.reserve_slow(charge, small)
     }
 
     #[cold]
-    fn room_slow(&mut self, charge: Charge, small: bool) -> Room {
+    fn reserve_slow(&mut self, charge: Charge, small: bool) -> Reservation {
         if let Some(message) = self.shared.failure() {
-            return Room::Failed { message };
+            return Reservation::Failed { message };
         }
         // Loaded first: the grants loaded after it are at least as new.
         let consumed = self.shared.consumed.load(Ordering::Acquire);
@@ -120,7 +125,7 @@ impl LogWriter {
         };
         if self.queue_bytes_limit <= self.charged - consumed {
             self.poke();
-            return Room::Behind;
+            return Reservation::Behind;
         }
         if self.charged.saturating_add(charge) <= granted {
             self.note_granted(
@@ -129,51 +134,51 @@ impl LogWriter {
                 mixed,
                 granted.min(consumed.saturating_add(self.queue_bytes_limit)),
             );
-            return Room::Granted;
+            return Reservation::Granted;
         }
         self.refuse(charge, small)
     }
 
     /// Asks whether the disk has space for records that take this many bytes in all. Nothing is
-    /// prepared for them or kept from others: each still needs its own [`LogWriter::room`] before
-    /// it is committed.
-    pub fn space_for(&mut self, bytes: u64) -> Room {
-        let room = self.find_space(bytes);
-        self.space_asked = room == Room::Behind;
-        room
+    /// prepared for them or kept from others: each still needs its own [`LogWriter::reserve`]
+    /// before it is committed.
+    pub fn space_for(&mut self, bytes: u64) -> Reservation {
+        let reservation = self.find_space(bytes);
+        self.space_asked = reservation == Reservation::Behind;
+        reservation
     }
 
-    fn find_space(&mut self, bytes: u64) -> Room {
+    fn find_space(&mut self, bytes: u64) -> Reservation {
         if let Some(message) = self.shared.failure() {
-            return Room::Failed { message };
+            return Reservation::Failed { message };
         }
         if let Some(message) = self.shared.no_space() {
-            return Room::NoSpace { message };
+            return Reservation::NoSpace { message };
         }
         if !self.space_asked {
             self.shared.space_until.store(NO_ANSWER, Ordering::Release);
             self.shared.space_asked.store(true, Ordering::Release);
             self.poke();
-            return Room::Behind;
+            return Reservation::Behind;
         }
         // Loaded first: the answer loaded after it is then at least as final as this says.
         let is_final = !self.shared.space_asked.load(Ordering::Acquire);
         let until = self.shared.space_until.load(Ordering::Acquire);
         if until == NO_ANSWER {
-            return Room::Behind;
+            return Reservation::Behind;
         }
         let unused = (bytes / self.segment_bytes).saturating_mul(self.unused_bytes_max);
         let needed = bytes.saturating_add(unused);
         let left = until.saturating_sub(self.charged);
         if needed <= left {
-            return Room::Granted;
+            return Reservation::Granted;
         }
         if !is_final {
             self.shared.stalled.store(true, Ordering::Release);
             self.poke();
-            return Room::Behind;
+            return Reservation::Behind;
         }
-        Room::NoSpace {
+        Reservation::NoSpace {
             message: format!(
                 "the log needs {} MiB, the disk has space for {} MiB beside others",
                 needed >> 20,
@@ -192,9 +197,9 @@ impl LogWriter {
 
     /// Answers a reservation that does not fit into the prepared segments: tells the log what is
     /// missing, and checks whether the disk is full.
-    fn refuse(&mut self, charge: Charge, small: bool) -> Room {
+    fn refuse(&mut self, charge: Charge, small: bool) -> Reservation {
         if let Some(message) = self.shared.no_space() {
-            return Room::NoSpace { message };
+            return Reservation::NoSpace { message };
         }
         if !small {
             self.shared.wanted.store(charge, Ordering::Release);
@@ -202,8 +207,8 @@ impl LogWriter {
         self.shared.stalled.store(true, Ordering::Release);
         self.poke();
         match self.shared.no_space_large(charge) {
-            Some(message) => Room::NoSpace { message },
-            None => Room::Behind,
+            Some(message) => Reservation::NoSpace { message },
+            None => Reservation::Behind,
         }
     }
 

@@ -112,9 +112,9 @@ pub(crate) struct Disk {
     threads: DiskThreads,
     /// Period of the S3-FIFO queues, for readers.
     tick: AtomicU8,
-    /// Whether the file system can punch holes.
+    /// True if the file system can punch holes.
     can_punch: AtomicBool,
-    /// Whether too little of the file system is free and the cache has nothing to evict for it.
+    /// True while too little of the file system is free and the cache has nothing to evict for it.
     is_low: AtomicBool,
     is_closed: AtomicBool,
     evicted: AtomicU64,
@@ -135,13 +135,13 @@ impl Disk {
         file_system: Arc<dyn FileSystem>,
     ) -> Result<Arc<Self>, Error> {
         check_options(options)?;
-        let room = usize::try_from(options.bytes_max >> 20).unwrap_or(usize::MAX >> 8);
+        let extents_max = usize::try_from(options.bytes_max >> 20).unwrap_or(usize::MAX >> 8);
         let disk = Self {
             directory: options.directory.clone(),
             bytes_max: options.bytes_max,
             free_bytes_min: options.free_bytes_min,
             file_system,
-            accounting: Mutex::new(Accounting::new(options.bytes_max, room)),
+            accounting: Mutex::new(Accounting::new(options.bytes_max, extents_max)),
             journal: Mutex::new(JournalFile::new(options.bytes_max)),
             sidecar_writes: Mutex::new(()),
             lock: Mutex::new(None),
@@ -177,7 +177,7 @@ impl Disk {
         self.threads.run(runtime, access, work).await
     }
 
-    /// Whether the disk takes writes now.
+    /// Returns whether the disk takes writes now.
     pub(crate) fn is_writable(&self) -> bool {
         self.health.is_writable() && !self.is_closed.load(Acquire)
     }

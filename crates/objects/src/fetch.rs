@@ -118,7 +118,7 @@ impl Fetch {
         Self { range, purpose, invalidated: AtomicBool::new(false), state: Mutex::default() }
     }
 
-    /// Whether it is sent as soon as the window allows.
+    /// Returns whether the fetch is sent as soon as the window allows.
     pub(crate) fn is_urgent(&self) -> bool {
         self.purpose == FetchPurpose::Waiters
     }
@@ -176,7 +176,7 @@ impl Fetch {
         }
     }
 
-    /// Whether it is complete or has failed.
+    /// Returns whether the fetch is complete or has failed.
     pub(crate) fn has_ended(&self) -> bool {
         !matches!(self.lock().received, FetchBytes::Some(_))
     }

@@ -171,7 +171,7 @@ pub(crate) enum FillStart {
 struct FillDriver {
     object: Arc<ObjectCore>,
     start: FillStart,
-    /// Whether the queue was empty, and knows that nobody drives it.
+    /// True if the queue was empty, and knows that it has no driver.
     is_done: bool,
 }
 

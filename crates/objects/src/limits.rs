@@ -71,7 +71,7 @@ pub(crate) const READAHEAD_SHARE: u32 = 4;
 /// byte.
 pub(crate) const READAHEAD_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Extents that a stream must be able to bring to disk ahead, so that its pieces lie within; with
-/// less room it bypasses the disk.
+/// less space it bypasses the disk.
 pub(crate) const EXTENTS_AHEAD_MIN: u64 = 4;
 /// Extents of one read of a stream that bypasses the disk.
 pub(crate) const BYPASS_READ_EXTENTS: u64 = 2;
@@ -80,9 +80,9 @@ pub(crate) const BYPASS_READ_EXTENTS: u64 = 2;
 pub(crate) const BYPASS_AHEAD_MAX: u64 = 8;
 /// Part of [`RECEIVED_BYTES_MAX`] that all streams which bypass the disk take together, about.
 pub(crate) const BYPASS_SHARE: u64 = 2;
-/// Part of the disk's room for new extents that the parts of a stream take, so that the eviction
-/// does not take them before the stream reads them.
-pub(crate) const ROOM_SHARE: u64 = 2;
+/// Part of the new extents that the disk can take which the parts of a stream use, so that the
+/// eviction does not take them before the stream reads them.
+pub(crate) const NEW_EXTENTS_SHARE: u64 = 2;
 
 /// Assumed time to the first byte until one came.
 pub(crate) const FIRST_BYTE_DEFAULT: Duration = Duration::from_millis(50);

@@ -88,7 +88,7 @@ impl Object {
         self.core.disk.as_ref().map_or(0, |disk| disk.writes())
     }
 
-    /// Whether all of a range is on disk.
+    /// Returns whether all of a range is on disk.
     pub fn is_local(&self, range: Range<u64>) -> bool {
         self.core.is_present(&range)
     }
@@ -147,7 +147,8 @@ impl ObjectCore {
         self.disk.as_ref().is_some_and(|disk| disk.is_present(range))
     }
 
-    /// Whether a fill of the object makes sense: somebody has a handle and the cache is open.
+    /// Returns whether a fill of the object makes sense: somebody has a handle and the cache is
+    /// open.
     pub(crate) fn is_in_use(&self) -> bool {
         self.has_handle.load(Relaxed) && !self.cache.fills.is_closed()
     }

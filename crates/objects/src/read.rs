@@ -76,7 +76,7 @@ pub enum AccessHint {
 /// Ranges that were not on disk, each with its waiter.
 pub(crate) type WaitingReads = Vec<(Range<u64>, Waiter)>;
 
-/// Why a read is not answered from disk.
+/// Reason why a read is not answered from disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MissCause {
     /// The index says that the disk does not have it.

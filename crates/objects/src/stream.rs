@@ -66,7 +66,8 @@ use piece::{Piece, PieceSource};
 /// Access pattern and timeout of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamOptions {
-    /// Whether the reads count for the eviction, and whether the stream reads ahead.
+    /// Access pattern: whether the reads count for the eviction, and whether the stream reads
+    /// ahead.
     pub hint: AccessHint,
     /// Longest time without a byte for a piece that is polled for; then the stream fails.
     pub timeout: Duration,
@@ -155,7 +156,7 @@ impl ObjectStream {
         self.ask_for_missing();
     }
 
-    /// Whether the stream starts fetches ahead and waits for them.
+    /// Returns whether the stream starts fetches ahead and waits for them.
     fn is_ahead(&self) -> bool {
         self.hint == AccessHint::Sequential
             && self.alone_until.is_none_or(|until| until <= Instant::now())

@@ -28,10 +28,10 @@ const SIZE: u64 = 16 * MIB + 1234;
 const SEED: u64 = 77;
 
 /// Little memory for fills: extents come to disk one by one, and not all at the end.
-const ROOMY: Sizes = Sizes { fill_memory: 4 * MIB, ..AMPLE };
+const LARGE: Sizes = Sizes { fill_memory: 4 * MIB, ..AMPLE };
 
 /// Disk space for half of the object.
-const TIGHT: Sizes = Sizes { disk: 8 * MIB, ..ROOMY };
+const TIGHT: Sizes = Sizes { disk: 8 * MIB, ..LARGE };
 
 /// Reads of one process, at most: one that has written nothing more after them never will.
 const LINES_MAX: u64 = 3_000;
@@ -127,7 +127,7 @@ fn kill_many_times(test: &str, sizes: Sizes, rounds: u64) {
 
 #[test]
 fn a_process_killed_while_it_fills_leaves_only_right_bytes() {
-    kill_many_times("a_process_killed_while_it_fills_leaves_only_right_bytes", ROOMY, 10);
+    kill_many_times("a_process_killed_while_it_fills_leaves_only_right_bytes", LARGE, 10);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_process_killed_while_it_evicts_leaves_only_right_bytes() {
 
 /// Fills, reports it, and waits to be killed, so that there is no clean shutdown.
 async fn fill_and_wait() {
-    let cache = cache(Path::new(&child::given("DIRECTORY")), ROOMY);
+    let cache = cache(Path::new(&child::given("DIRECTORY")), LARGE);
     let remote = remote(&child::given("URL"));
     let object = cache.object(&remote, &meta(&remote, "object").await);
     object.warm(&mut |_| {}).await.unwrap();
@@ -260,7 +260,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file is the journal: a small one that is neither the lock nor a sidecar.
+/// Returns whether a file is the journal: a small one that is neither the lock nor a sidecar.
 fn is_journal(path: &Path) -> bool {
     path.file_name().unwrap().to_string_lossy().contains("journal")
 }

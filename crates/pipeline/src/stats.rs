@@ -163,7 +163,7 @@ impl Stats {
         {
             counter.reset();
         }
-        for figure in [
+        for counter in [
             &self.turn_us_max,
             &self.commands_total,
             &self.errors_total,
@@ -176,7 +176,7 @@ impl Stats {
             &self.connections_total,
             &self.connections_rejected_total,
         ] {
-            figure.set(0);
+            counter.set(0);
         }
     }
 }

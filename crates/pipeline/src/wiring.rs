@@ -363,7 +363,7 @@ impl Housekeeping {
 #[derive(Debug, Default)]
 struct Shutdown {
     deadline: Option<Duration>,
-    /// When everything is sent: the time until which the peers must be quiet for the loop to end.
+    /// Time until which the peers must be quiet for the loop to end. Set when everything is sent.
     quiet_until: Option<Duration>,
 }
 

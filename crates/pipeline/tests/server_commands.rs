@@ -229,8 +229,8 @@ fn info_shows_tables_with_what_survives_and_stages_with_their_batches() {
     let stages = info(&mut server, "stages");
     assert_eq!(field(&stages, "tx_batch_mean"), "1.00");
     for stage in ["net", "tx", "commit", "log", "reply"] {
-        for figure in ["batches", "batch_mean", "batch_max"] {
-            field(&stages, &format!("{stage}_{figure}")).parse::<f64>().expect("a number");
+        for metric in ["batches", "batch_mean", "batch_max"] {
+            field(&stages, &format!("{stage}_{metric}")).parse::<f64>().expect("a number");
         }
     }
     for name in ["net_polls", "net_receives", "net_sends", "system_calls_per_request"] {

@@ -23,7 +23,7 @@ pub struct Report {
     pub index: String,
     /// Scans in the plan of the read statement.
     pub plan: Vec<String>,
-    /// Whether the table accepts writes; the role then has the privileges for them.
+    /// True if the table accepts writes; the role then has the privileges for them.
     pub writable: bool,
     /// Findings that do not prevent serving, but may surprise.
     pub warnings: Vec<String>,

@@ -139,7 +139,8 @@ async fn find_password(settings: &Settings, host: &Host) -> Result<Option<Passwo
         server.password.look_up(login)
     };
     let found = tokio::task::spawn_blocking(look_up).await.map_err(|error| error.to_string())??;
-    if let Some(warning) = found.warning.filter(|warning| settings.told.is_new(warning)) {
+    if let Some(warning) = found.warning.filter(|warning| settings.logged_warnings.is_new(warning))
+    {
         log::warn!("table {}: {warning}", settings.name);
     }
     Ok(found.password)
@@ -246,9 +247,9 @@ impl Attempt<'_> {
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
         let (client, connection) = config.connect(tls).await?;
-        let (told, reason) = watch::channel(None);
+        let (ended, reason) = watch::channel(None);
         let driver =
-            Driver { table: self.settings.name.clone(), host: self.host.to_string(), told };
+            Driver { table: self.settings.name.clone(), host: self.host.to_string(), ended };
         tokio::spawn(driver.run(connection));
         set_up(&client, self.settings).await?;
         Ok(Connected { client, ended: Ended { reason } })

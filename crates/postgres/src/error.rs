@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why a request was not answered. Cheap to clone: every waiter of a batch gets a clone.
+/// Reason why a request was not answered. Cheap to clone: every waiter of a batch gets a clone.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     /// No connection could be opened: `cannot connect to postgres at 127.0.0.1:5433: Connection
@@ -64,8 +64,8 @@ pub enum Error {
     Panicked,
 }
 
-/// Why a table's options cannot be used. The texts never hold a password, nor a URL that may hold
-/// one.
+/// Reason why a table's options cannot be used. The texts never hold a password, nor a URL that may
+/// hold one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettingsError {
     /// The text is no valid URL.

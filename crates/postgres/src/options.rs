@@ -25,7 +25,7 @@ use crate::{
     },
     login::{LOGIN_NAMES, LoginOptions},
     relation::{Relation, is_identifier},
-    settings::Told,
+    settings::LoggedWarnings,
     url::Url,
     values::{
         check_count, check_duration, hint, parse_bytes, parse_count, parse_duration, parse_letter,
@@ -75,7 +75,7 @@ pub struct Options {
     pub columns: Option<Vec<String>>,
     /// Separator of the parts of a composite key; `:` by default.
     pub separator: Option<char>,
-    /// Whether writes are allowed; by default not.
+    /// True to allow writes; by default they are refused.
     pub writable: Option<bool>,
     /// Number of connections; 4 by default.
     pub connections: Option<usize>,
@@ -91,8 +91,8 @@ pub struct Options {
     pub queue_requests: Option<usize>,
     /// Maximum bytes of pending keys and values; 64 MiB by default.
     pub queue_bytes: Option<u64>,
-    /// Whether a read may join one that is in flight, and so miss a write acknowledged meanwhile;
-    /// by default not.
+    /// True if a read may join one that is in flight, and so miss a write acknowledged meanwhile;
+    /// by default it may not.
     pub join_in_flight: Option<bool>,
     /// File that holds the password and nothing else.
     pub password_file: Option<PathBuf>,
@@ -154,7 +154,7 @@ impl Options {
             queue,
             key,
             columns,
-            told: Told::default(),
+            logged_warnings: LoggedWarnings::default(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! What a session knows about its relation, checked whenever a session is opened.
+//! Knowledge that a session has of its relation, checked whenever a session is opened.
 //!
 //! A table is served only if an index finds its keys: the relation exists and stores rows itself,
 //! key columns have a supported type, a unique index covers exactly them, the role has the

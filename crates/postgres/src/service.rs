@@ -7,8 +7,8 @@
 //! | another transaction was first | again, a few times | again, a few times |
 //! | connection lost | once more on another that answers | outcome unknown |
 //! | relation changed | sessions reopened, once more | the same: the server refused the statement |
-//! | statement ended by its timeout | too late | too late: nothing was changed |
-//! | no answer at all | too late, session given up | outcome unknown, session given up |
+//! | statement ended by its timeout | deadline exceeded | deadline exceeded: nothing was changed |
+//! | no answer at all | deadline exceeded, session given up | outcome unknown, session given up |
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,7 +42,7 @@ pub struct PgService {
     sessions: usize,
 }
 
-/// Why a statement gave no result.
+/// Reason why a statement gave no result.
 enum StatementFailure {
     Server(tokio_postgres::Error),
     /// Neither answer nor error came in the time in which the server should end a statement.

@@ -39,7 +39,7 @@ pub struct Settings {
     pub columns: Option<Vec<String>>,
     /// Separator of the parts of a composite key.
     pub separator: char,
-    /// Whether writes are allowed.
+    /// True if the table accepts writes.
     pub writable: bool,
     /// Number of connections (K).
     pub connections: usize,
@@ -49,7 +49,7 @@ pub struct Settings {
     /// may be in flight as there are connections.
     pub queue: QueueSettings,
     /// Warnings that the operator has seen already.
-    pub(crate) told: Told,
+    pub(crate) logged_warnings: LoggedWarnings,
 }
 
 /// Server of a table, and the login there.
@@ -63,7 +63,7 @@ pub struct Server {
     pub dbname: String,
     /// Source of the password.
     pub password: PasswordSource,
-    /// Whether and how TLS is used.
+    /// Mode and certificates of TLS.
     pub tls: TlsSettings,
     /// Time for one attempt to connect to one address.
     pub connect_timeout: Duration,
@@ -73,7 +73,7 @@ pub struct Server {
     pub options: Option<String>,
     /// Kind of server that is accepted.
     pub target_session_attrs: TargetSessionAttrs,
-    /// Whether SCRAM must be bound to the TLS channel.
+    /// Policy for binding SCRAM to the TLS channel.
     pub channel_binding: ChannelBinding,
     /// Detection of dead TCP connections.
     pub keepalive: Keepalive,
@@ -82,7 +82,7 @@ pub struct Server {
 /// Detection of dead TCP connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Whether silent connections are probed at all.
+    /// True to probe silent connections at all.
     pub enabled: bool,
     /// Silence before the first probe.
     pub idle: Duration,
@@ -178,13 +178,13 @@ fn encoded(text: &str) -> String {
 /// Warnings that were already given: every connection of a table causes the same ones. All clones
 /// share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct LoggedWarnings(Arc<Mutex<HashSet<String>>>);
 
-impl Told {
+impl LoggedWarnings {
     /// Returns whether this warning is new, and remembers it.
     pub(crate) fn is_new(&self, warning: &str) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.len() < WARNINGS_MAX && told.insert(warning.to_owned())
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.len() < WARNINGS_MAX && logged.insert(warning.to_owned())
     }
 }
 
@@ -213,10 +213,11 @@ mod tests {
 
     #[test]
     fn a_warning_is_new_once_for_all_clones() {
-        let told = Told::default();
-        assert!(told.is_new("a") && told.is_new("b"));
-        assert!(!told.clone().is_new("a"));
-        let many = (0..2 * WARNINGS_MAX).filter(|number| told.is_new(&number.to_string())).count();
+        let logged = LoggedWarnings::default();
+        assert!(logged.is_new("a") && logged.is_new("b"));
+        assert!(!logged.clone().is_new("a"));
+        let many =
+            (0..2 * WARNINGS_MAX).filter(|number| logged.is_new(&number.to_string())).count();
         assert_eq!(many, WARNINGS_MAX - 2);
     }
 }

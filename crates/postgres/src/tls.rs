@@ -62,7 +62,7 @@ pub enum SslMode {
 /// Settings of TLS, as libpq takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// How much is checked, from `sslmode`.
+    /// Strictness of the checks, from `sslmode`.
     pub mode: SslMode,
     /// Trusted roots, from `sslrootcert`.
     pub roots: RootCertificates,

@@ -182,7 +182,7 @@ pub enum Outcome {
     Set,
     /// The columns were set.
     FieldsSet {
-        /// Whether the row is new.
+        /// True if the row is new.
         inserted: bool,
     },
     /// The columns were set to NULL.
@@ -192,7 +192,7 @@ pub enum Outcome {
     },
     /// The row was deleted, or there was none.
     Deleted {
-        /// Whether there was a row.
+        /// True if there was a row.
         existed: bool,
     },
     /// The merged write was refused and its requests were made one by one: the count, or the error,

@@ -13,11 +13,11 @@ pub struct ParserLimits {
     pub inline_bytes: usize,
     /// Most arguments of one request.
     pub arg_count: usize,
-    /// Whether the client still has to authenticate, which lowers the limits.
+    /// State of the client's login; a client that still has to authenticate gets lower limits.
     pub authentication: Authentication,
 }
 
-/// Whether a client must still authenticate. Until it has, it may not make the server hold much.
+/// State of a client's login. Until it has authenticated, it may not make the server hold much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Authentication {
     /// The client has authenticated, or need not.

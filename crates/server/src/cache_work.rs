@@ -107,7 +107,7 @@ pub struct Listing {
     pub bytes: u64,
     /// Limit of the disk space; 0: there is no cache on disk.
     pub bytes_max: u64,
-    /// Why the cache is bypassed, if it is.
+    /// Reason why the cache is bypassed, if it is.
     pub bypassed: Option<String>,
     /// Objects with something on disk.
     pub objects: Vec<Entry>,

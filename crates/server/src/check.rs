@@ -85,20 +85,20 @@ fn check_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let runtime = chunk_stores::runtime()?;
-    let mut looks = Vec::with_capacity(tables.len());
+    let mut checks = Vec::with_capacity(tables.len());
     for table in tables {
         // Opening the cache would write to it, and a running server may have it open.
         let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
         let store = chunk_stores::start_store(&settings, &runtime)?;
-        looks.push((table.name.clone(), check_store(settings, store)));
+        checks.push((table.name.clone(), check_store(settings, store)));
     }
-    Ok(check_all(looks.into_iter(), Ok(runtime)))
+    Ok(check_all(checks.into_iter(), Ok(runtime)))
 }
 
 /// Checks all tables at the same time and prints the reports in order. Returns which tables could
 /// not be served, and why.
 fn check_all<F>(
-    looks: impl Iterator<Item = (String, F)>,
+    checks: impl Iterator<Item = (String, F)>,
     runtime: io::Result<Runtime>,
 ) -> Option<String>
 where
@@ -106,13 +106,13 @@ where
 {
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return Some(format!("tables cannot be looked at: {error}")),
+        Err(error) => return Some(format!("tables cannot be checked: {error}")),
     };
-    let looks: Vec<_> = looks.map(|(name, look)| (name, runtime.spawn(look))).collect();
+    let checks: Vec<_> = checks.map(|(name, check)| (name, runtime.spawn(check))).collect();
     let mut failures = Vec::new();
-    for (name, look) in looks {
+    for (name, check) in checks {
         // A panic has been reported already; its table counts as one that could not be served.
-        let seen = runtime.block_on(look).unwrap_or_else(|error| Err(error.to_string()));
+        let seen = runtime.block_on(check).unwrap_or_else(|error| Err(error.to_string()));
         match seen {
             Ok(report) => print(
                 &report.lines().map(|line| format!("table {name:<9} {line}\n")).collect::<String>(),

@@ -77,7 +77,7 @@ pub const CHUNKS: &str = "chunks";
 /// Changes that a start makes to tables on which log and configuration do not agree.
 #[derive(Clone, Debug, Default)]
 pub struct TableChanges {
-    /// Whether new tables take over the keys that already have their prefix.
+    /// True if new tables take over the keys that already have their prefix.
     pub adopt: bool,
     /// Tables of the log to drop with their keys.
     pub drop: Vec<String>,
@@ -394,7 +394,7 @@ fn check_open(
     }
 }
 
-/// Whether other machines may reach the address.
+/// Returns whether other machines may reach the address.
 fn is_open(address: SocketAddr) -> bool {
     !address.ip().is_loopback()
 }

@@ -40,7 +40,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Whether messages of the module with this path are dropped, at every level.
+/// Returns whether messages of the module with this path are dropped, at every level.
 fn is_silent(target: &str) -> bool {
     SILENT.iter().any(|name| {
         target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))

@@ -8,9 +8,9 @@ use crate::{config::Config, http::CONNECTION_COUNT_LIMIT, machine::raise_open_fi
 const BESIDE: u64 = 64;
 /// Most files that one cache keeps open, if the process may open twice as many.
 const OF_ONE_CACHE: u64 = 4096;
-/// Where files are scarce, caches get one in `CACHES_SHARE` of them.
+/// Caches get one file in `CACHES_SHARE` where files are scarce.
 const CACHES_SHARE: u64 = 4;
-/// Where files are scarce, HTTP gets one in `HTTP_SHARE` of those that caches leave.
+/// HTTP gets one in `HTTP_SHARE` of the files that caches leave where files are scarce.
 const HTTP_SHARE: u64 = 8;
 
 /// Most connections that are served at once.

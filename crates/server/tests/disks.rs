@@ -8,7 +8,7 @@ mod support;
 use std::{fs, path::Path, process::Command, time::Duration};
 
 use busload_io::{OsRng, RealDisk};
-use busload_log::{Options, Room, Step, SyncPolicy, limits::SEGMENT_BYTES_MIN};
+use busload_log::{Options, Reservation, Step, SyncPolicy, limits::SEGMENT_BYTES_MIN};
 use busload_tables::{TableId, effect};
 use support::{Ended, Server, on_free_ports, run, serve};
 use tempfile::{TempDir, tempdir};
@@ -36,7 +36,7 @@ fn remove_segments_from(data: &Path, number: u64) {
 }
 
 /// Runs a start, a check and `log verify`, and returns how each ended.
-fn looks(data: &Path) -> [Ended; 3] {
+fn outcomes(data: &Path) -> [Ended; 3] {
     let started = match Server::try_start(serve(data, &[])) {
         Err(ended) => ended,
         Ok(server) => panic!("it started: {:?}", server.said()),
@@ -53,7 +53,7 @@ fn a_lost_last_segment_is_refused_and_named() {
     let sound = run(&["log", "verify", "--data", directory.path().to_str().unwrap()]);
     assert!(sound.stdout.contains("records in 3 segments"), "{sound:?}");
     remove_segments_from(directory.path(), 3);
-    for ended in looks(directory.path()) {
+    for ended in outcomes(directory.path()) {
         let line = ended.failed(1);
         let named = line.contains("segment 3 is missing") && line.contains(file.to_str().unwrap());
         assert!(named && !ended.stdout.contains("sound"), "{line}");
@@ -83,7 +83,7 @@ fn a_log_of_more_segments_than_files_may_be_open_is_read() {
     let mut log = busload_log::open(disk, options, &mut OsRng::new(), &mut |_| Ok(())).unwrap();
     let mut now = Duration::ZERO;
     while log.progress.stats().segments < SEGMENTS {
-        if log.writer.room(1000) == Room::Granted {
+        if log.writer.reserve(1000) == Reservation::Granted {
             log.writer.begin();
             effect::put(log.writer.record(), TableId(0), b"key", &[b'x'; 900], None);
             log.writer.commit(SyncPolicy::Os);
@@ -175,7 +175,7 @@ fn a_check_says_which_path_cannot_be_made() {
         (Path::new("/proc/busload"), "Create of /proc/busload/log failed: "),
         (directory.path(), "log/lock failed: Is a directory"),
     ] {
-        let [started, checked, _] = looks(data);
+        let [started, checked, _] = outcomes(data);
         assert!(checked.failed(1).contains(text), "{checked:?}");
         assert_eq!(checked.stderr, started.stderr);
         assert!(checked.stdout.contains("would be refused"), "{checked:?}");

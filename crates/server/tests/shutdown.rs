@@ -197,8 +197,8 @@ fn a_log_that_fails_ends_the_server_without_an_answer_and_a_restart_recovers() {
         // Not always the last line: another thread logs SIGXFSZ.
         let says = ["busload: ", "Write", "failed", "a restart recovers"];
         let said = server.said();
-        let told = said.iter().any(|line| says.iter().all(|part| line.contains(part)));
-        assert!(told, "{said:?}");
+        let found = said.iter().any(|line| says.iter().all(|part| line.contains(part)));
+        assert!(found, "{said:?}");
 
         let server = self::server(directory.path(), wiring);
         assert_eq!(server.client().text(&["GET", "a"]), "1");

@@ -17,7 +17,7 @@ use clap::Args;
 use crate::steps::{Steps, root};
 use server::{Profile, Server};
 
-/// Which clients.
+/// Clients to run, and how
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Only these; all when none is named
@@ -33,38 +33,38 @@ pub struct Arguments {
 
 const NAMES: [&str; 7] = ["redis-cli", "redis-benchmark", "python", "node", "go", "java", "dolt"];
 
-/// Those that CI runs.
+/// Names of the clients that CI runs.
 const NAMES_OF_CI: [&str; 4] = ["redis-cli", "redis-benchmark", "python", "dolt"];
 
 impl Arguments {
-    /// What `cargo xtask ci` runs.
+    /// Returns the arguments of `cargo xtask ci`.
     pub fn for_ci() -> Self {
         Self { only: NAMES_OF_CI.map(str::to_owned).into(), require: false, debug: true }
     }
 }
 
-/// What became of a client.
+/// Outcome of a client's run.
 pub enum Outcome {
-    /// It ran and is content.
+    /// The client ran and found nothing wrong.
     Passed,
-    /// It cannot be had here.
+    /// The client cannot be had here.
     Missing(String),
 }
 
-/// Where the scripts are, and where to put what they need.
-pub struct Place {
+/// Folders of one client: its scripts, and downloads that they need.
+pub struct ClientFolders {
     scripts: PathBuf,
     downloads: PathBuf,
 }
 
-impl Place {
+impl ClientFolders {
     fn new(client: &str) -> Result<Self> {
-        let place = Self {
+        let folders = Self {
             scripts: root().join("crates/server/tests/clients").join(client),
             downloads: root().join("target/clients").join(client),
         };
-        std::fs::create_dir_all(&place.downloads)?;
-        Ok(place)
+        std::fs::create_dir_all(&folders.downloads)?;
+        Ok(folders)
     }
 
     fn script(&self, name: &str) -> PathBuf {
@@ -94,15 +94,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         };
         if name == "dolt" {
             steps.step(name, || {
-                Place::new(name).and_then(|place| dolt::check(&place, &binary)).map(&mut tell)
+                ClientFolders::new(name)
+                    .and_then(|folders| dolt::check(&folders, &binary))
+                    .map(&mut tell)
             });
             continue;
         }
         for net_threads in ["0", "1"] {
             steps.step(&format!("{name}, net threads {net_threads}"), || {
-                let place = Place::new(name)?;
+                let folders = ClientFolders::new(name)?;
                 let server = Server::start(&binary, net_threads)?;
-                let outcome = one(name, &place, server.port())?;
+                let outcome = one(name, &folders, server.port())?;
                 server.stop()?;
                 tell(outcome);
                 Ok(())
@@ -116,14 +118,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn one(name: &str, place: &Place, port: u16) -> Result<Outcome> {
+fn one(name: &str, folders: &ClientFolders, port: u16) -> Result<Outcome> {
     match name {
         "redis-cli" => tools::redis_cli(port),
         "redis-benchmark" => tools::redis_benchmark(port),
-        "python" => libraries::python(place, port),
-        "node" => libraries::node(place, port),
-        "go" => libraries::go(place, port),
-        "java" => libraries::java(place, port),
+        "python" => libraries::python(folders, port),
+        "node" => libraries::node(folders, port),
+        "go" => libraries::go(folders, port),
+        "java" => libraries::java(folders, port),
         other => bail!("there is no client {other}"),
     }
 }

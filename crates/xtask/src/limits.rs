@@ -28,7 +28,7 @@ struct Limit {
     doc: String,
 }
 
-/// Whether the page is written or compared.
+/// Choice between writing the page and comparing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Write the page anew.

@@ -1,4 +1,4 @@
-//! What CI and people run: `cargo xtask ci | test | soak | rules | words | limits | clients`.
+//! Tasks that CI and people run: `cargo xtask ci | test | soak | rules | words | limits | clients`.
 //!
 //! ```text
 //!  ci ------> format, words, rules, lints, docs, tests, loom, clients
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What CI and people run
+/// Tasks that CI and people run
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -47,7 +47,7 @@ enum Task {
     Test,
     /// Tests that take long and find something rarely: whole experiments of the bench
     Soak,
-    /// Which crate may know which: checked against what cargo resolves
+    /// Check which crate depends on which, as cargo resolves it
     Rules,
     /// Write the table of docs/limits.md from the constants of all limits.rs
     Limits,

@@ -1,4 +1,4 @@
-//! Which crate may know which: the invariants of ARCHITECTURE.md, checked against what cargo
+//! Checks which crate may know which: the invariants of ARCHITECTURE.md, compared with what cargo
 //! resolves.
 
 use std::collections::BTreeSet;
@@ -10,12 +10,12 @@ use crate::steps::{cargo, output};
 /// Our crates begin with this.
 const OURS: &str = "busload";
 
-/// What touches sockets, files or runs futures.
+/// Packages that touch sockets, files or run futures.
 const IO: [&str; 8] =
     ["axum", "hyper", "mio", "object_store", "rustix", "tokio", "tokio-postgres", "tonic"];
-/// What has no place on the memory path.
+/// Packages that have no place on the memory path.
 const ASYNC: [&str; 6] = ["axum", "hyper", "object_store", "tokio", "tokio-postgres", "tonic"];
-/// What [`IO`] has beyond tokio.
+/// Packages of [`IO`] without tokio.
 const IO_BUT_TOKIO: [&str; 7] =
     ["axum", "hyper", "mio", "object_store", "rustix", "tokio-postgres", "tonic"];
 /// Protocols and stores that are not Postgres.
@@ -26,13 +26,13 @@ const CONFIGURATION: [&str; 3] = ["clap", "serde", "toml"];
 const CONFIGURATION_BUT_SERDE: [&str; 2] = ["clap", "toml"];
 /// Protocols that are not the object store's.
 const NO_STORE: [&str; 3] = ["axum", "tokio-postgres", "tonic"];
-/// What generated services need no part of.
+/// Packages that generated services need no part of.
 const NO_SERVICE: [&str; 5] = ["axum", "hyper", "mio", "object_store", "tokio-postgres"];
 
-/// What a crate may and may not depend on, directly or not.
+/// Dependencies that a crate may and may not have, directly or not.
 struct Rule {
     package: &'static str,
-    /// With these features beside the default ones.
+    /// Features beside the default ones.
     features: &'static [&'static str],
     /// The only crates of ours it may know.
     knows: &'static [&'static str],

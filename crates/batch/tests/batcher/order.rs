@@ -24,7 +24,7 @@ const WRITE_PARTITIONS: usize = 3;
 #[derive(Default)]
 struct Store {
     values: Mutex<HashMap<u32, u64>>,
-    /// By key: number of batches that read it; `usize::MAX` if one writes it.
+    /// Number of batches that read each key; `usize::MAX` if one writes it.
     inside: Mutex<HashMap<u32, usize>>,
     batches: AtomicUsize,
     stores: AtomicUsize,

@@ -39,7 +39,7 @@ struct Entry {
 struct Waiter {
     request: usize,
     deadline: Option<Duration>,
-    /// Whether the request joined when the entry was in flight.
+    /// True if the request joined when the entry was in flight.
     joined_in_flight: bool,
 }
 

@@ -83,11 +83,11 @@ struct Asked {
 enum Fate {
     Refused,
     Open,
-    /// Its caller is gone: it may have been made or not.
+    /// The write's caller is gone: the write may have been made or not.
     Gone,
-    /// Its deadline passed, and the queue said that it will not be made.
+    /// The write's deadline passed, and the queue said that it will not be made.
     NotMade,
-    /// Its batch ended without it.
+    /// The write's batch ended without it.
     Failed,
     Answered,
 }

@@ -6,7 +6,7 @@ use hyper::{
     header::{self, HeaderValue},
 };
 
-use super::request::Asked;
+use super::request::RequestedRange;
 use crate::fault::{Fault, mix};
 
 /// Range to ask the server for instead of the requested one.
@@ -15,19 +15,23 @@ pub enum UpstreamRange {
     /// Ask for the whole object, without a range.
     Whole,
     /// Ask for more than was requested; only a part is used.
-    More(Asked),
+    More(RequestedRange),
 }
 
 /// Returns the request to the server that the fault needs, if it differs.
-pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<UpstreamRange> {
+pub fn instead(fault: &Fault, requested: RequestedRange, draw: u64) -> Option<UpstreamRange> {
     let shift = 1 + draw % 4096;
     match fault {
         Fault::WholeForRange => Some(UpstreamRange::Whole),
-        Fault::WrongRange | Fault::LyingRange => Some(UpstreamRange::More(match asked {
-            Asked::Closed(0, last) => Asked::Closed(0, last.saturating_add(shift)),
-            Asked::Closed(first, last) => Asked::Closed(first - shift.min(first), last),
-            Asked::From(first) => Asked::From(first - shift.min(first)),
-            Asked::Suffix(bytes) => Asked::Suffix(bytes.saturating_add(shift)),
+        Fault::WrongRange | Fault::LyingRange => Some(UpstreamRange::More(match requested {
+            RequestedRange::Closed(0, last) => {
+                RequestedRange::Closed(0, last.saturating_add(shift))
+            }
+            RequestedRange::Closed(first, last) => {
+                RequestedRange::Closed(first - shift.min(first), last)
+            }
+            RequestedRange::From(first) => RequestedRange::From(first - shift.min(first)),
+            RequestedRange::Suffix(bytes) => RequestedRange::Suffix(bytes.saturating_add(shift)),
         })),
         _ => None,
     }
@@ -35,19 +39,19 @@ pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<UpstreamRange> 
 
 /// Cuts a part out of a longer answer that is as long as the requested range, but at another place.
 /// With `lies`, Content-Range claims the requested range.
-pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<Bytes> {
+pub fn shift(response: Response<Bytes>, requested: RequestedRange, lies: bool) -> Response<Bytes> {
     let (mut head, body) = response.into_parts();
     let Some((start, size)) = content_range(&head.headers) else {
         return Response::from_parts(head, body);
     };
     let got = body.len() as u64;
     let last = start + got.saturating_sub(1);
-    let (first, wanted) = match asked {
-        Asked::Closed(first, end) => {
+    let (first, wanted) = match requested {
+        RequestedRange::Closed(first, end) => {
             (first, end.min(size.saturating_sub(1)).saturating_sub(first) + 1)
         }
-        Asked::From(first) => (first, size.saturating_sub(first)),
-        Asked::Suffix(bytes) => (size - bytes.min(size), bytes.min(size)),
+        RequestedRange::From(first) => (first, size.saturating_sub(first)),
+        RequestedRange::Suffix(bytes) => (size - bytes.min(size), bytes.min(size)),
     };
     // Takes bytes before the requested range, or after it; if there are none, reverses the bytes.
     let from = if start < first { 0 } else { got.saturating_sub(wanted) };

@@ -22,9 +22,9 @@ use tokio::{
 };
 
 use super::{
-    Seen, Shared,
+    ProxyState, Seen,
     answer::{self, UpstreamRange},
-    request::{Asked, Reader},
+    request::{Reader, RequestedRange},
 };
 use crate::{
     fault::{self, Decision, Fault},
@@ -37,15 +37,15 @@ type Answer = Response<BoxBody<Bytes, io::Error>>;
 /// State of the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// It serves further requests.
+    /// The connection serves further requests.
     Whole,
-    /// It is closed cleanly.
+    /// The connection is closed cleanly.
     Close,
     /// The connection is reset, as by a crash.
     Reset,
 }
 
-pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
+pub(super) async fn serve(socket: TcpStream, shared: Arc<ProxyState>) {
     let mut connection = Connection { socket, shared, upstream: None };
     // A client that goes away, or sends no valid request, ends its connection.
     let ended = connection.run().await.unwrap_or(Ended::Close);
@@ -57,7 +57,7 @@ pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
 
 struct Connection {
     socket: TcpStream,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     upstream: Option<Upstream>,
 }
 
@@ -91,8 +91,8 @@ impl Connection {
     async fn answer(&mut self, request: Request<Bytes>) -> io::Result<Ended> {
         let came = now();
         let path = request.uri().to_string();
-        let range = Asked::of(request.headers());
-        let fate = self.shared.decider().decide(fault::Asked {
+        let range = RequestedRange::of(request.headers());
+        let fate = self.shared.decider().decide(fault::RequestTraits {
             path: &path,
             has_range: range.is_some(),
             is_listing: is_listing(&request),
@@ -118,7 +118,7 @@ impl Connection {
     async fn ask(
         &mut self,
         mut request: Request<Bytes>,
-        range: Option<Asked>,
+        range: Option<RequestedRange>,
         fate: &Decision,
     ) -> Answer {
         let instead = fate
@@ -254,9 +254,9 @@ impl Connection {
             let data = answer::flip(data, sent, plan.flipped.unwrap_or(u64::MAX), fate.draw);
             let data = data.slice(..answer::to_usize(plan.sent - sent).min(data.len()));
             let bandwidth =
-                [fate.bandwidth, self.shared.line.bandwidth()].into_iter().filter(|rate| 0 < *rate);
+                [fate.bandwidth, self.shared.link.bandwidth()].into_iter().filter(|rate| 0 < *rate);
             for piece in data.chunks(piece_bytes(bandwidth.min().unwrap_or(0))) {
-                self.shared.line.carry(piece.len()).await;
+                self.shared.link.carry(piece.len()).await;
                 if fate.bandwidth > 0 {
                     let due = Duration::from_secs_f64(sent as f64 / fate.bandwidth as f64);
                     sleep_until((started + due).into()).await;
@@ -365,20 +365,20 @@ fn is_listing(request: &Request<Bytes>) -> bool {
         && request.uri().query().is_some_and(|query| query.contains("list-type="))
 }
 
-fn closed(range: Option<Asked>) -> Option<std::ops::Range<u64>> {
+fn closed(range: Option<RequestedRange>) -> Option<std::ops::Range<u64>> {
     match range {
-        Some(Asked::Closed(first, last)) => Some(first..last.saturating_add(1)),
+        Some(RequestedRange::Closed(first, last)) => Some(first..last.saturating_add(1)),
         _ => None,
     }
 }
 
 /// Returns the bytes that a range means for this object.
-fn resolved(range: Option<Asked>, answer: &Answer) -> Option<std::ops::Range<u64>> {
+fn resolved(range: Option<RequestedRange>, answer: &Answer) -> Option<std::ops::Range<u64>> {
     let size = answer::content_range(answer.headers()).map(|(_, size)| size);
     match range? {
-        Asked::Closed(first, last) => Some(first..last.saturating_add(1)),
-        Asked::From(first) => size.map(|size| first..size),
-        Asked::Suffix(bytes) => size.map(|size| size.saturating_sub(bytes)..size),
+        RequestedRange::Closed(first, last) => Some(first..last.saturating_add(1)),
+        RequestedRange::From(first) => size.map(|size| first..size),
+        RequestedRange::Suffix(bytes) => size.map(|size| size.saturating_sub(bytes)..size),
     }
 }
 

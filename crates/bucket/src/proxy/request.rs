@@ -104,7 +104,7 @@ fn invalid(expected: &str) -> io::Error {
 
 /// A range as a request states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestedRange {
     /// First and last byte.
     Closed(u64, u64),
     /// All bytes from this one on.
@@ -113,7 +113,7 @@ pub enum Asked {
     Suffix(u64),
 }
 
-impl Asked {
+impl RequestedRange {
     /// Returns the range of a request, if it has a valid one.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(header::RANGE)?.to_str().ok()?.strip_prefix("bytes=")?;

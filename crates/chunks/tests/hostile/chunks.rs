@@ -24,7 +24,7 @@ fn memory_for(stored: &[u8], is_zstd: bool) -> usize {
 struct Chunk {
     name: String,
     address: ChunkAddress,
-    /// Whether the address is the hash of the fixture's contents.
+    /// True if the address is the hash of the fixture's contents.
     is_hash: bool,
     span: Vec<u8>,
 }

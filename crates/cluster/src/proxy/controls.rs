@@ -12,7 +12,7 @@ use crate::wait::now;
 
 /// Controls, and the condition variable of those who wait for a change.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct SharedControls {
     controls: Mutex<Controls>,
     changed: Condvar,
 }
@@ -138,7 +138,7 @@ impl Connection {
     }
 }
 
-impl Shared {
+impl SharedControls {
     /// Changes the controls, and wakes all waiters.
     pub fn change<T>(&self, change: impl FnOnce(&mut Controls) -> T) -> T {
         let result = change(&mut self.lock());

@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Direction,
-    controls::{Connection, Piece, Shared, Verdict},
+    controls::{Connection, Piece, SharedControls, Verdict},
 };
 use crate::{
     limits::{PIECE_BYTES, PIECE_COUNT_MAX},
@@ -23,7 +23,11 @@ use crate::{
 type Arrived = (Instant, Vec<u8>);
 
 /// Starts forwarding both ways.
-pub fn start(client: &TcpStream, server: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+pub fn start(
+    client: &TcpStream,
+    server: &TcpStream,
+    shared: &Arc<SharedControls>,
+) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let ends = Connection { client: client.try_clone()?, server: server.try_clone()? };
@@ -39,7 +43,7 @@ pub fn start(client: &TcpStream, server: &TcpStream, shared: &Arc<Shared>) -> io
 fn one_way(
     from: &TcpStream,
     to: &TcpStream,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedControls>,
     connection: u64,
     direction: Direction,
 ) -> io::Result<()> {
@@ -66,7 +70,7 @@ fn read(mut from: TcpStream, pieces: &SyncSender<Arrived>) {
 
 struct Writer {
     to: TcpStream,
-    shared: Arc<Shared>,
+    shared: Arc<SharedControls>,
     connection: u64,
     direction: Direction,
 }

@@ -312,7 +312,7 @@ impl CopyReader {
         text
     }
 
-    /// Whether a copy and its dictionary can be read without the object store.
+    /// Returns whether a copy and its dictionary can be read without the object store.
     pub fn is_local(&self, file: &TableFile, position: u32) -> bool {
         let location = file.location(position);
         let is_local = |span| file.object.is_local(range(span));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{Chunk, Form, read::chunk::DictionaryId};
 
-/// What a read asks of a chunk.
+/// Kind of answer that a read wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Chunk(Form),
@@ -15,14 +15,14 @@ pub(crate) enum Wanted {
     Length,
 }
 
-/// What a read gives, as [`Wanted`] says.
+/// Answer of a read, of the kind that [`Wanted`] names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Chunk(Chunk),
     Length(u64),
 }
 
-/// Whether the bytes were verified against the address before.
+/// State of the bytes: already verified against the chunk's address, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     Verified,
@@ -53,7 +53,7 @@ pub(crate) struct RawChunk {
 }
 
 impl Wanted {
-    /// Whether the read has to decode the contents.
+    /// Returns whether the read has to decode the contents.
     pub fn needs_contents(self, trust: Trust, location: &ChunkLocation) -> bool {
         let is_zstd = location.dictionary.is_some();
         match (trust, self) {

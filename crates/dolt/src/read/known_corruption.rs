@@ -16,7 +16,7 @@ use crate::{
 /// Serial number of an open file, and a position in its index.
 type Key = (u64, u32);
 
-/// What was wrong with which chunks lately.
+/// Chunks that were lately found corrupt, and what was wrong with them.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCorruption {
     found: Mutex<HashMap<Key, Found>>,

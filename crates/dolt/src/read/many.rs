@@ -49,7 +49,8 @@ pub struct ManyReads {
     results: mpsc::Receiver<Indexed>,
     sender: Option<mpsc::Sender<Indexed>>,
     tasks: JoinSet<()>,
-    /// Whether each index has its result, so that it gets one, once, whatever happens to a task.
+    /// True for each index that has its result, so that it gets one, once, whatever happens to a
+    /// task.
     is_done: Vec<bool>,
     left: usize,
 }

@@ -179,7 +179,7 @@ impl Reader {
         }
     }
 
-    /// Whether a chunk and its dictionary can be read without the object store.
+    /// Returns whether a chunk and its dictionary can be read without the object store.
     pub fn is_local(&self, version: &Version, address: &ChunkAddress) -> bool {
         version.find(address).is_some_and(|(file, position)| self.copies.is_local(file, position))
     }

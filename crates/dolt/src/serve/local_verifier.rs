@@ -216,7 +216,7 @@ impl LocalVerifier {
         Ok(())
     }
 
-    /// Whether bytes are those of the chunk.
+    /// Returns whether bytes are those of the chunk.
     async fn is_right(
         &self,
         file: &Arc<TableFile>,

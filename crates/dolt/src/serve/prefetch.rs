@@ -144,7 +144,7 @@ fn bytes_ahead(bandwidth: Option<f64>) -> u64 {
     (bytes as u64).clamp(PREFETCH_BYTES_MIN, PREFETCH_BYTES_MAX)
 }
 
-/// Whether a chunk is on local disk, as it was when it was verified.
+/// Returns whether a chunk is on local disk and was verified there.
 fn is_ready(location: &Location) -> bool {
     let object = &location.file.object;
     let is_verified = location.file.verified.has(location.position, object.disk_writes());
@@ -176,7 +176,7 @@ impl PlannedRead {
     }
 }
 
-/// Where a prefetch reads a chunk from.
+/// Place that a prefetch reads a chunk from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Disk,

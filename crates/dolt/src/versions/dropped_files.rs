@@ -59,7 +59,7 @@ pub(crate) struct DroppedFiles {
 
 type Known = VecDeque<(FileKey, Arc<DroppedFile>)>;
 
-/// Why no object was found.
+/// Reason why no object was found.
 enum NotFound {
     Missing,
     Error(Error),
@@ -77,7 +77,7 @@ impl DroppedFile {
     }
 
     /// Returns the same file, whose object has to be looked for again.
-    fn not_looked_for(&self) -> Self {
+    fn unresolved(&self) -> Self {
         Self { closed: self.closed.clone(), ..Self::default() }
     }
 
@@ -91,7 +91,7 @@ impl DroppedFiles {
     fn get(&self, key: FileKey) -> Arc<DroppedFile> {
         let mut known = self.lock();
         let file = match take(&mut known, key) {
-            Some(file) if file.is_gone.load(Relaxed) => Arc::new(file.not_looked_for()),
+            Some(file) if file.is_gone.load(Relaxed) => Arc::new(file.unresolved()),
             Some(file) => file,
             None => Arc::default(),
         };

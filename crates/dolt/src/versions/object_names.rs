@@ -10,7 +10,7 @@
 
 use busload_chunks::{FileId, FileKind};
 
-/// How a store names its objects.
+/// Scheme by which a store names its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
     Plain,
@@ -52,13 +52,13 @@ fn table_file_id(name: &str) -> Option<FileId> {
     name.strip_suffix(".darc").unwrap_or(name).parse().ok()
 }
 
-/// Whether an object at the top of a store is a journal.
+/// Returns whether an object at the top of a store is a journal.
 pub(crate) fn is_journal(name: &str) -> bool {
     table_file_id(name) == Some(FileId::JOURNAL)
 }
 
-/// Whether an object of this name at the top of a store exists only where a manifest does, or is
-/// about to.
+/// Returns whether an object of this name at the top of a store exists only where a manifest does,
+/// or is about to.
 pub(crate) fn is_sign_of_a_store(name: &str) -> bool {
     let is_manifest = |naming: Naming| naming.manifest() == name;
     [Naming::Plain, Naming::BlobStore].into_iter().any(is_manifest) || table_file_id(name).is_some()

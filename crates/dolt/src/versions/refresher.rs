@@ -154,8 +154,8 @@ impl Refresher {
     }
 }
 
-/// Whether two errors are of one kind. Their texts differ in times and ports from one attempt to
-/// the next, which is not worth a log line.
+/// Returns whether two errors are of one kind. Their texts differ in times and ports from one
+/// attempt to the next, which is not worth a log line.
 fn is_same_kind(one: &Error, other: &Error) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
 }

@@ -31,7 +31,7 @@ pub struct TableFile {
     /// Number that differs for every file that this process opens.
     pub(crate) serial: u64,
     pub(crate) verified: VerifiedChunks,
-    /// Whether the local verifier is about to verify the file after a copy.
+    /// True while the local verifier has yet to verify the file after a copy.
     pub(crate) is_verification_scheduled: AtomicBool,
     /// Dictionaries that were advertised to clients.
     pub(crate) pinned: Arc<PinnedDictionaries>,
@@ -85,7 +85,7 @@ impl TableFile {
         self.is_gone.load(Relaxed)
     }
 
-    /// Whether to log corruption in the file, which is true once.
+    /// Returns true once: corruption in the file is logged the first time only.
     pub(crate) fn should_log_corruption(&self) -> bool {
         !self.was_corruption_logged.swap(true, Relaxed)
     }
@@ -98,7 +98,8 @@ impl TableFile {
             + self.pinned.memory_bytes()
     }
 
-    /// Whether a span is that of a dictionary in the file. Scans the whole index the first time.
+    /// Returns whether a span is that of a dictionary in the file. Scans the whole index the first
+    /// time.
     pub(crate) fn has_dictionary(&self, span: Span) -> bool {
         self.dictionaries.get_or_init(|| self.find_dictionaries()).binary_search(&span).is_ok()
     }
@@ -110,7 +111,7 @@ impl TableFile {
         Some((self.index.address(position), position))
     }
 
-    /// Whether [`TableFile::order`] is known already.
+    /// Returns whether [`TableFile::order`] is known already.
     pub(crate) fn has_order(&self) -> bool {
         self.order.get().is_some()
     }

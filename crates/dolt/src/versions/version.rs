@@ -12,13 +12,13 @@ use crate::versions::{object_names::Naming, table_file::TableFile};
 pub struct Snapshot {
     /// Manifest as read; empty if the store has none.
     pub manifest: Manifest,
-    /// Whether the store has a manifest. A store without one is empty, or the URL is wrong.
+    /// True if the store has a manifest. A store without one is empty, or the URL is wrong.
     pub has_manifest: bool,
     /// Manifest of the old generation of a local store, whose files belong to the version.
     pub old_generation: Option<Manifest>,
     /// Table files in the order in which a chunk is looked up.
     pub files: Vec<Arc<TableFile>>,
-    /// How the store names its objects.
+    /// Scheme by which the store names its objects.
     pub(crate) naming: Naming,
 }
 
@@ -113,7 +113,7 @@ impl Version {
         self.in_grace.as_ref().and_then(|in_grace| in_grace.until.iter().min().copied())
     }
 
-    /// Whether a file has to be closed: its grace period is over, or its object is gone.
+    /// Returns whether a file has to be closed: its grace period is over, or its object is gone.
     pub fn has_expired(&self, now: Instant) -> bool {
         self.files_in_grace().any(|(file, until)| until <= now || file.is_gone())
     }

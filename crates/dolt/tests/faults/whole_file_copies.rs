@@ -36,7 +36,7 @@ impl Copied {
             .unwrap()
     }
 
-    /// Whether a copy made now is right.
+    /// Returns whether a copy made now is right.
     async fn is_right(&self, store: &Store) -> bool {
         let bytes = self.bytes(store).await;
         let options = StreamOptions { hint: AccessHint::Sequential, timeout: TIMEOUT };

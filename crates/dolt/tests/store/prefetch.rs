@@ -138,7 +138,7 @@ async fn a_prefetch_verifies_what_is_on_disk_once_and_then_does_nothing() {
     store.close().await;
 }
 
-/// As when the network flips bits.
+/// Bits flip as a network may flip them.
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_bytes_are_found_and_read_again_before_clients_ask_for_them() {
     let some = Some::new();

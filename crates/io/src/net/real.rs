@@ -108,7 +108,7 @@ pub struct RealNet {
     addresses: Vec<Address>,
     /// Time, by `clock`, until which the listeners are paused.
     accept_after: Option<Duration>,
-    /// Whether the lack of file descriptors was logged and no client was accepted since.
+    /// True if the lack of file descriptors was logged and no client was accepted since.
     exhaustion_logged: bool,
     connections: Slots<Connection>,
     receive: ReceiveBuffers,
@@ -127,7 +127,7 @@ pub struct RealNet {
     received_bytes_in_poll_max: usize,
     /// Value of [`NetCounters::sent_bytes`] at which sends wait for the next poll.
     sent_bytes_pause_at: u64,
-    /// Whether the last poll made a system call.
+    /// True if the last poll made a system call.
     waited: bool,
     counters: NetCounters,
 }
@@ -318,9 +318,9 @@ impl RealNet {
         }
         connection.unread = false;
         self.counters.receives += 1;
-        let room = self.receive.room();
-        let offered = room.len();
-        match connection.stream.receive(room) {
+        let buffer = self.receive.unfilled();
+        let offered = buffer.len();
+        match connection.stream.receive(buffer) {
             Ok(0) => {
                 connection.ended = true;
                 events.push(Event::Closed { conn, reason: CloseReason::Peer });
@@ -547,7 +547,7 @@ impl Net for RealNet {
             && !connection.ended
         {
             for _ in 0..CLOSE_DRAIN_CALLS_MAX {
-                match connection.stream.receive(self.receive.room()) {
+                match connection.stream.receive(self.receive.unfilled()) {
                     Ok(count) if 0 < count => {}
                     _ => break,
                 }

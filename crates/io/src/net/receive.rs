@@ -53,7 +53,7 @@ impl ReceiveBuffers {
 
     /// Returns the space for the next receive.
     #[inline]
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn unfilled(&mut self) -> &mut [u8] {
         if self.current.len() < self.current_bytes + self.receive_bytes_min {
             self.next_buffer();
         }
@@ -68,7 +68,7 @@ impl ReceiveBuffers {
         }
     }
 
-    /// Records that the first `count` bytes of [`ReceiveBuffers::room`] were received.
+    /// Records that the first `count` bytes of [`ReceiveBuffers::unfilled`] were received.
     #[inline]
     pub(crate) fn fill(&mut self, count: usize) -> Span {
         let start = self.current_bytes;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn receive(buffers: &mut ReceiveBuffers, bytes: &[u8]) -> Span {
-        buffers.room()[..bytes.len()].copy_from_slice(bytes);
+        buffers.unfilled()[..bytes.len()].copy_from_slice(bytes);
         buffers.fill(bytes.len())
     }
 

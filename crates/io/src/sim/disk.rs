@@ -98,20 +98,20 @@ pub struct JournalEntry {
 /// give the same state.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimDiskState>>,
 }
 
 /// Open file of a [`SimDisk`].
 #[derive(Debug)]
 pub struct SimFile {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimDiskState>>,
     id: FileId,
     name: FileName,
     locked: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SimDiskState {
     files: BTreeMap<FileId, Contents>,
     /// Number of open handles of each file.
     open: BTreeMap<FileId, u32>,
@@ -180,12 +180,12 @@ impl SimDisk {
                 files.insert(id, left);
             }
         }
-        let left = State {
+        let left = SimDiskState {
             files,
             directory,
             next_id: state.next_id,
             space_bytes: state.space_bytes,
-            ..State::default()
+            ..SimDiskState::default()
         };
         SimDisk { state: Arc::new(Mutex::new(left)) }
     }
@@ -251,17 +251,17 @@ impl SimDisk {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimDiskState> {
         lock(&self.state)
     }
 
     /// Returns the disk's state after checking that the file belongs to this disk.
-    fn state_of(&self, file: &SimFile) -> MutexGuard<'_, State> {
+    fn state_of(&self, file: &SimFile) -> MutexGuard<'_, SimDiskState> {
         assert!(Arc::ptr_eq(&self.state, &file.state), "a file of another disk");
         self.state()
     }
 
-    fn handle(&self, state: &mut State, id: FileId, name: &str, locked: bool) -> SimFile {
+    fn handle(&self, state: &mut SimDiskState, id: FileId, name: &str, locked: bool) -> SimFile {
         *state.open.entry(id).or_default() += 1;
         SimFile { state: Arc::clone(&self.state), id, name: name.to_owned(), locked }
     }
@@ -269,7 +269,7 @@ impl SimDisk {
 
 /// Locks the state even if it is poisoned: a test that failed while it held the lock must not hide
 /// its message behind another panic.
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<SimDiskState>) -> MutexGuard<'_, SimDiskState> {
     state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -289,7 +289,7 @@ impl Drop for SimFile {
     }
 }
 
-impl State {
+impl SimDiskState {
     fn new_file(&mut self, contents: Contents) -> FileId {
         let id = self.next_id;
         self.next_id = id.next();

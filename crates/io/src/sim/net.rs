@@ -70,7 +70,7 @@ impl Default for SimNetOptions {
 /// Server's end of the simulated network.
 #[derive(Debug)]
 pub struct SimNet {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SimNetState>>,
     rng: SimRng,
     options: SimNetOptions,
     ends: Slots<ServerEnd>,
@@ -82,7 +82,7 @@ pub struct SimNet {
 
 /// State that both ends share.
 #[derive(Debug)]
-struct Shared {
+struct SimNetState {
     clients: Vec<Client>,
     listening: bool,
 }
@@ -121,7 +121,7 @@ impl SimNet {
         assert!(0 < options.send_buffer_bytes && 0 < options.piece_bytes_max, "nothing could move");
         let receive = ReceiveBuffers::new(options.net.buffer_bytes, options.net.receive_bytes_min)
             .expect("sizes of receive buffers that can work");
-        let shared = Arc::new(Mutex::new(Shared { clients: Vec::new(), listening: true }));
+        let shared = Arc::new(Mutex::new(SimNetState { clients: Vec::new(), listening: true }));
         let clients = SimClients::new(Arc::clone(&shared));
         let net = SimNet {
             shared,
@@ -140,7 +140,7 @@ impl SimNet {
         self.ends.len()
     }
 
-    fn accept(&mut self, shared: &mut Shared, events: &mut Vec<Event>) {
+    fn accept(&mut self, shared: &mut SimNetState, events: &mut Vec<Event>) {
         for index in 0..shared.clients.len() {
             let client = &mut shared.clients[index];
             if client.phase != Phase::Waiting || !self.rng.chance(3, 4) {
@@ -195,10 +195,10 @@ impl SimNet {
             end.reading = Reading::Paused;
         }
         if !client.written.is_empty() {
-            let room = self.receive.room();
+            let space = self.receive.unfilled();
             let count =
-                piece(rng, client.written.len().min(room.len()), self.options.piece_bytes_max);
-            for (byte, received) in room.iter_mut().zip(client.written.drain(..count)) {
+                piece(rng, client.written.len().min(space.len()), self.options.piece_bytes_max);
+            for (byte, received) in space.iter_mut().zip(client.written.drain(..count)) {
                 *byte = received;
             }
             events.push(Event::Received { conn, span: self.receive.fill(count) });
@@ -221,8 +221,8 @@ impl ServerEnd {
             }
             return;
         }
-        let room = options.send_buffer_bytes.saturating_sub(client.under_way.len());
-        let count = rest.len().min(room);
+        let space = options.send_buffer_bytes.saturating_sub(client.under_way.len());
+        let count = rest.len().min(space);
         if 0 < count {
             let count = piece(rng, count, options.piece_bytes_max);
             client.under_way.extend(&rest[..count]);
@@ -255,7 +255,7 @@ fn peer_of(client: ClientId) -> Peer {
     Peer { remote: address(10_000 + (client.0 % 50_000) as u16), local: address(6380) }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<SimNetState>) -> MutexGuard<'_, SimNetState> {
     shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -334,8 +334,8 @@ impl Net for SimNet {
                 && !client.closed
             {
                 let rest = &chunk.as_slice()[sent..];
-                let room = self.options.send_buffer_bytes.saturating_sub(client.under_way.len());
-                client.under_way.extend(&rest[..rest.len().min(room)]);
+                let space = self.options.send_buffer_bytes.saturating_sub(client.under_way.len());
+                client.under_way.extend(&rest[..rest.len().min(space)]);
             }
         }
     }

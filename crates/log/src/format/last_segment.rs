@@ -33,11 +33,11 @@ pub struct LastSegment {
     pub number: u64,
     /// Highest LSN up to which all records are durable.
     pub durable: Lsn,
-    /// Whether the log was closed by a clean shutdown; `durable` is then its last record.
+    /// True if the log was closed by a clean shutdown; `durable` is then its last record.
     pub clean_shutdown: bool,
 }
 
-/// Why the file `last-segment` cannot be used.
+/// Reason why the file `last-segment` cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastSegmentError {
     /// Another version of this program wrote it.

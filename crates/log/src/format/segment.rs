@@ -41,7 +41,7 @@ pub(crate) struct SegmentHeader {
     pub previous: u32,
 }
 
-/// Why a block is not a segment header.
+/// Reason why a block is not a segment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     /// The block is all zeros: the segment was prepared but never used.

@@ -16,7 +16,7 @@ pub(crate) struct SegmentFrames<'a, D: Disk> {
     disk: &'a D,
     segment: &'a Segment<D::File>,
     log_id: Option<LogId>,
-    /// Offset that the next look reads.
+    /// Offset that the next peek reads.
     offset: u64,
     window: Vec<u8>,
     /// Offset of the window in the file, and how much of the window is filled.
@@ -24,9 +24,9 @@ pub(crate) struct SegmentFrames<'a, D: Disk> {
     window_bytes: usize,
 }
 
-/// Result of a look at the cursor.
+/// Result of a peek at the cursor.
 #[derive(Debug)]
-pub(crate) enum Look<'a> {
+pub(crate) enum Peeked<'a> {
     /// A frame that verifies.
     Frame { header: FrameHeader, seed: FrameSeed, checksum: u32, body: &'a [u8] },
     /// No frame that verifies.
@@ -68,34 +68,34 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
     }
 
     /// Reads the frame at the cursor without moving the cursor.
-    pub fn look(&mut self) -> Result<Look<'_>, DiskError> {
+    pub fn peek(&mut self) -> Result<Peeked<'_>, DiskError> {
         if self.fill(FRAME_HEADER_BYTES)? < FRAME_HEADER_BYTES {
-            return Ok(Look::Nothing);
+            return Ok(Peeked::Nothing);
         }
         let (log_id, number) = (self.log_id, self.segment.number);
         let Some((header, seed, checksum)) =
             FrameHeader::decode(self.at(FRAME_HEADER_BYTES), log_id, number)
         else {
-            return Ok(Look::Nothing);
+            return Ok(Peeked::Nothing);
         };
         // The length is limited by the file, so a corrupt one cannot lead to a large allocation.
         let rest = self.segment.bytes - self.offset - FRAME_HEADER_BYTES as u64;
         if rest < header.body_bytes {
-            return Ok(Look::Nothing);
+            return Ok(Peeked::Nothing);
         }
         let bytes = FRAME_HEADER_BYTES
             + usize::try_from(header.body_bytes).expect("at most a file in memory");
         if self.fill(bytes)? < bytes {
-            return Ok(Look::Nothing);
+            return Ok(Peeked::Nothing);
         }
         let body = &self.at(bytes)[FRAME_HEADER_BYTES..];
         if seed.body_checksum(std::iter::once(body)) != header.body_checksum {
-            return Ok(Look::Nothing);
+            return Ok(Peeked::Nothing);
         }
-        Ok(Look::Frame { header, seed, checksum, body })
+        Ok(Peeked::Frame { header, seed, checksum, body })
     }
 
-    /// Moves the cursor past a frame that [`SegmentFrames::look`] returned.
+    /// Moves the cursor past a frame that [`SegmentFrames::peek`] returned.
     pub fn pass(&mut self, header: &FrameHeader) {
         self.offset += FRAME_HEADER_BYTES as u64 + header.body_bytes;
     }
@@ -131,7 +131,7 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
     /// Moves the cursor past what [`SegmentFrames::search`] found: past the frame if it is whole,
     /// otherwise past a part of it.
     pub fn pass_found(&mut self, last_used: &mut u64) -> Result<(), DiskError> {
-        if let Look::Frame { header, .. } = self.look()? {
+        if let Peeked::Frame { header, .. } = self.peek()? {
             self.pass(&header);
             *last_used = self.offset;
         } else {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use busload_io::Disk;
 
-use super::{Found, OpenError, Opened, Segment, Walked, parts};
+use super::{LogFiles, OpenError, Opened, Segment, Walked, parts};
 use crate::{
     LogStage, Options, ZeroHelper,
     format::{LastSegment, LogId, NameKind},
     last_segment,
     mailbox::Mailbox,
-    progress::Shared,
+    progress::SharedProgress,
     stage::Start,
 };
 
@@ -20,12 +20,12 @@ pub(super) fn seal<D: Disk>(
     disk: D,
     options: Options,
     lock: D::File,
-    found: Found<D::File>,
+    found: LogFiles<D::File>,
     mut walked: Walked,
     fresh_id: LogId,
 ) -> Result<Opened<D>, OpenError> {
     let report = found.report(&walked);
-    let Found { mut segments, last } = found;
+    let LogFiles { mut segments, last } = found;
     drop_empty_last(&mut walked);
     let (last_lsn, kept_count) = (report.last_lsn, walked.kept_count as u64);
     let log_id = walked.log_id.unwrap_or(fresh_id);
@@ -39,7 +39,7 @@ pub(super) fn seal<D: Disk>(
     remove_behind(&disk, &mut segments, walked.kept_count)?;
     cut_unused_end(&disk, &segments, &walked)?;
 
-    let shared = Arc::new(Shared::new(last_lsn));
+    let shared = Arc::new(SharedProgress::new(last_lsn));
     let mailbox = Arc::new(Mailbox::new());
     let mut helper =
         ZeroHelper::new(disk.clone(), Arc::clone(&shared), Arc::clone(&mailbox), &options, log_id);

@@ -2,7 +2,7 @@
 
 use busload_io::{Disk, DiskError};
 
-use super::{Look, OpenError, RecordRef, Replay, Segment, SegmentFrames, TornTail};
+use super::{OpenError, Peeked, RecordRef, Replay, Segment, SegmentFrames, TornTail};
 use crate::{
     Lsn,
     batch::FIRST_LSN,
@@ -156,7 +156,7 @@ impl<D: Disk> Walk<'_, D> {
             if next.is_some_and(|next| self.continues(&next)) {
                 break;
             }
-            let Look::Frame { header, seed, checksum, body } = frames.look()? else { break };
+            let Peeked::Frame { header, seed, checksum, body } = frames.peek()? else { break };
             if !self.is_successor(&header, &seed) {
                 break;
             }

@@ -1,7 +1,7 @@
 //! Records of every shape come back, in order.
 
 use busload_io::sim::SimDisk;
-use busload_log::{Lsn, Options, Room, Step, SyncPolicy};
+use busload_log::{Lsn, Options, Reservation, Step, SyncPolicy};
 
 use crate::harness::{Promise, Rig, open_log, short_segments};
 
@@ -189,20 +189,20 @@ fn more_than_the_queue_holds_is_refused_until_the_log_has_moved() {
     let options = Options { queue_bytes_limit: 100_000, ..Options::default() };
     let mut rig = Rig::new(&disk, options, 1);
     let mut granted = 0;
-    while rig.try_append(&[7; 1000], SyncPolicy::Os) == Room::Granted {
+    while rig.try_append(&[7; 1000], SyncPolicy::Os) == Reservation::Granted {
         granted += 1;
         assert!(granted < 200);
     }
     assert!(90 < granted);
     rig.settle();
     assert_eq!(rig.oracle.written, granted);
-    assert_eq!(rig.try_append(&[7; 1000], SyncPolicy::Os), Room::Granted);
+    assert_eq!(rig.try_append(&[7; 1000], SyncPolicy::Os), Reservation::Granted);
 }
 
 #[test]
 fn records_that_just_fit_a_segment_or_just_do_not_come_back() {
-    let room = 16 * 1024 - 4096 - 88 - 88;
-    for bytes in (room - 130..room + 20).chain(2 * room..2 * room + 4) {
+    let space = 16 * 1024 - 4096 - 88 - 88;
+    for bytes in (space - 130..space + 20).chain(2 * space..2 * space + 4) {
         let disk = SimDisk::new();
         let mut rig = Rig::new(&disk, short_segments(), 1);
         for _ in 0..3 {
@@ -246,7 +246,7 @@ fn bytes_waiting_for_a_slow_disk_are_bounded() {
     // The log is in a sync that never ends; the writer goes on, turn by turn.
     let mut granted_bytes = 0;
     for _ in 0..100_000 {
-        if rig.try_append(&[1; 100], SyncPolicy::Always) == Room::Granted {
+        if rig.try_append(&[1; 100], SyncPolicy::Always) == Reservation::Granted {
             granted_bytes += 100;
         }
         rig.flush();

@@ -4,7 +4,7 @@ use busload_io::{
     DiskErrorKind, DiskOperation,
     sim::{CrashKind, Fault, Repeat, SimDisk, SimRng},
 };
-use busload_log::{Room, Step, SyncPolicy};
+use busload_log::{Reservation, Step, SyncPolicy};
 
 use crate::harness::{Oracle, Rig, promise_of, short_segments};
 
@@ -33,7 +33,7 @@ fn live(disk: &SimDisk, seed: u64, fault: Fault) -> (Oracle, bool) {
 /// Checks that nothing moves any more, even if all operations now succeed.
 fn after_failure(rig: &mut Rig<SimDisk>) {
     let (written, durable) = (rig.oracle.written, rig.oracle.durable);
-    assert!(matches!(rig.log.writer.room(1 << 20), Room::Failed { .. }));
+    assert!(matches!(rig.log.writer.reserve(1 << 20), Reservation::Failed { .. }));
     rig.append(b"late", SyncPolicy::Always);
     rig.flush();
     for _ in 0..20 {

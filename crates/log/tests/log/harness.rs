@@ -8,8 +8,8 @@ use busload_io::{
     sim::{CrashKind, SimDisk, SimRng},
 };
 use busload_log::{
-    LogWriter, Lsn, OpenError, Opened, Options, Room, Step, SyncPolicy, format::SEGMENT_SUFFIX,
-    open,
+    LogWriter, Lsn, OpenError, Opened, Options, Reservation, Step, SyncPolicy,
+    format::SEGMENT_SUFFIX, open,
 };
 
 /// Options with segments so short that a few records fill one.
@@ -26,7 +26,7 @@ pub struct Oracle {
     pub durable: u64,
 }
 
-/// What must survive a crash.
+/// Records that must survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     Written,
@@ -107,27 +107,27 @@ impl<D: Disk> Rig<D> {
     }
 
     /// Commits a record if its reservation is granted.
-    pub fn try_append(&mut self, bytes: &[u8], policy: SyncPolicy) -> Room {
-        let room = self.log.writer.room(bytes.len() as u64);
-        if room == Room::Granted {
+    pub fn try_append(&mut self, bytes: &[u8], policy: SyncPolicy) -> Reservation {
+        let reservation = self.log.writer.reserve(bytes.len() as u64);
+        if reservation == Reservation::Granted {
             self.append(bytes, policy);
         }
-        room
+        reservation
     }
 
     /// Commits a record, letting the log and the helper work until its reservation is granted.
     pub fn must_append(&mut self, bytes: &[u8], policy: SyncPolicy) {
         for _ in 0..10_000 {
             match self.try_append(bytes, policy) {
-                Room::Granted => return,
-                Room::Behind => {
+                Reservation::Granted => return,
+                Reservation::Behind => {
                     self.step_stage();
                     self.step_helper();
                 }
                 refused => panic!("{refused:?}"),
             }
         }
-        panic!("no room ever came");
+        panic!("no reservation was ever granted");
     }
 
     pub fn flush(&mut self) {
@@ -136,18 +136,18 @@ impl<D: Disk> Rig<D> {
 
     pub fn step_stage(&mut self) -> Step {
         let step = self.log.stage.step(self.now);
-        self.look();
+        self.note_promises();
         step
     }
 
     pub fn step_helper(&mut self) -> Step {
         let step = self.log.helper.step(self.now);
-        self.look();
+        self.note_promises();
         step
     }
 
     /// Notes what the log has promised.
-    fn look(&mut self) {
+    fn note_promises(&mut self) {
         let (written, durable) = (self.log.progress.written().0, self.log.progress.durable().0);
         assert!(durable <= written && written <= self.oracle.records.len() as u64);
         assert!(

@@ -5,7 +5,7 @@ use busload_io::{
     sim::{CrashKind, Fault, SimDisk, SimRng},
 };
 use busload_log::{
-    Lsn, OpenError, Room, Step, SyncPolicy,
+    Lsn, OpenError, Reservation, Step, SyncPolicy,
     format::{LAST_SEGMENT_BYTES, LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME},
     tools::{dump, verify},
 };
@@ -158,7 +158,7 @@ fn lives(disk: &SimDisk) -> Oracle {
             }
         };
         for _ in 0..record_count {
-            while rig.try_append(&[5; 700], SyncPolicy::Always) == Room::Behind {
+            while rig.try_append(&[5; 700], SyncPolicy::Always) == Reservation::Behind {
                 rig.step_stage();
                 rig.step_helper();
             }

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use busload_io::{OsRng, RealDisk, handover::ThreadWaker};
-use busload_log::{Lsn, Opened, Options, Room, SyncPolicy, open};
+use busload_log::{Lsn, Opened, Options, Reservation, SyncPolicy, open};
 
 const OPTIONS: fn() -> Options =
     || Options { segment_bytes: 256 * 1024, first_segment_bytes: 128 * 1024, ..Options::default() };
@@ -48,11 +48,11 @@ fn records_written_by_threads_come_back_from_files() {
         for number in total + 1..=total + 3000 {
             let bytes = record(number);
             loop {
-                match writer.room(bytes.len() as u64) {
-                    Room::Granted => break,
-                    Room::Behind => {
+                match writer.reserve(bytes.len() as u64) {
+                    Reservation::Granted => break,
+                    Reservation::Behind => {
                         progress.wake_when_moved();
-                        if writer.room(bytes.len() as u64) == Room::Granted {
+                        if writer.reserve(bytes.len() as u64) == Reservation::Granted {
                             break;
                         }
                         waker.park(None);

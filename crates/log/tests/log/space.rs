@@ -6,7 +6,7 @@ use busload_io::{
     DiskErrorKind, DiskOperation,
     sim::{CrashKind, Fault, SimDisk, SimRng},
 };
-use busload_log::{Options, Room, Step, SyncPolicy};
+use busload_log::{Options, Reservation, Step, SyncPolicy};
 
 use crate::harness::{Promise, Rig, segments_of, short_segments};
 
@@ -14,13 +14,13 @@ use crate::harness::{Promise, Rig, segments_of, short_segments};
 fn fill(rig: &mut Rig<SimDisk>) -> String {
     for _ in 0..10_000 {
         match rig.try_append(&[5; 700], SyncPolicy::Always) {
-            Room::Granted => {}
-            Room::Behind => {
+            Reservation::Granted => {}
+            Reservation::Behind => {
                 rig.step_stage();
                 rig.step_helper();
             }
-            Room::NoSpace { message } => return message.to_string(),
-            Room::Failed { message } => panic!("{message}"),
+            Reservation::NoSpace { message } => return message.to_string(),
+            Reservation::Failed { message } => panic!("{message}"),
         }
     }
     panic!("the disk never fills up");
@@ -43,7 +43,7 @@ fn a_full_disk_refuses_and_resumes_by_itself() {
     // Space comes back: a second later writes go on.
     disk.set_space(Some(400_000));
     rig.settle_for(Duration::from_millis(1000));
-    assert_eq!(rig.try_append(b"again", SyncPolicy::Always), Room::Granted);
+    assert_eq!(rig.try_append(b"again", SyncPolicy::Always), Reservation::Granted);
     assert_eq!(rig.log.progress.no_space(), None);
     let oracle = rig.close();
     Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
@@ -81,10 +81,10 @@ fn a_log_opens_on_a_full_disk_and_takes_writes_when_there_is_room() {
     let oracle = rig.close();
     disk.set_space(Some(1));
     let mut rig = Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
-    assert!(matches!(rig.try_append(b"no", SyncPolicy::Always), Room::NoSpace { .. }));
+    assert!(matches!(rig.try_append(b"no", SyncPolicy::Always), Reservation::NoSpace { .. }));
     disk.set_space(None);
     rig.settle_for(Duration::from_millis(1001));
-    assert_eq!(rig.try_append(b"yes", SyncPolicy::Always), Room::Granted);
+    assert_eq!(rig.try_append(b"yes", SyncPolicy::Always), Reservation::Granted);
     let oracle = rig.close();
     assert_eq!(oracle.records.len(), 2);
     Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
@@ -97,21 +97,21 @@ fn a_record_too_large_for_the_disk_is_refused_alone() {
     let mut rig = Rig::new(&disk, options, 1);
     rig.settle();
     disk.set_space(Some(300_000));
-    let room = |rig: &mut Rig<SimDisk>, bytes| {
-        let room = rig.log.writer.room(bytes);
+    let reserve = |rig: &mut Rig<SimDisk>, bytes| {
+        let reservation = rig.log.writer.reserve(bytes);
         rig.settle_for(Duration::from_millis(1));
-        if room == Room::Behind { rig.log.writer.room(bytes) } else { room }
+        if reservation == Reservation::Behind { rig.log.writer.reserve(bytes) } else { reservation }
     };
-    assert!(matches!(room(&mut rig, 1 << 20), Room::NoSpace { .. }));
-    assert_eq!(rig.try_append(&[1; 1000], SyncPolicy::Always), Room::Granted);
+    assert!(matches!(reserve(&mut rig, 1 << 20), Reservation::NoSpace { .. }));
+    assert_eq!(rig.try_append(&[1; 1000], SyncPolicy::Always), Reservation::Granted);
     rig.settle_for(Duration::from_millis(2000));
-    assert!(matches!(room(&mut rig, 1 << 20), Room::NoSpace { .. }));
+    assert!(matches!(reserve(&mut rig, 1 << 20), Reservation::NoSpace { .. }));
     // A smaller record fits, and with more space the large one does.
     rig.settle_for(Duration::from_millis(2000));
-    assert_eq!(room(&mut rig, 100_000), Room::Granted);
+    assert_eq!(reserve(&mut rig, 100_000), Reservation::Granted);
     disk.set_space(None);
     rig.settle_for(Duration::from_millis(2000));
-    assert_eq!(room(&mut rig, 1 << 20), Room::Granted);
+    assert_eq!(reserve(&mut rig, 1 << 20), Reservation::Granted);
     rig.append(&vec![9; 1 << 20], SyncPolicy::Always);
     let oracle = rig.close();
     Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
@@ -127,15 +127,22 @@ fn space_for_many_records_is_what_they_then_find() {
         let mut rig = Rig::new(&disk, options, 1);
         disk.set_space(Some(space));
         rig.step_helper();
-        assert_eq!(rig.log.writer.space_for(1), Room::Behind, "never without an answer");
+        assert_eq!(rig.log.writer.space_for(1), Reservation::Behind, "never without an answer");
         rig.step_stage();
-        assert_eq!(rig.log.writer.space_for(space), Room::Behind, "a segment is in the making");
+        assert_eq!(
+            rig.log.writer.space_for(space),
+            Reservation::Behind,
+            "a segment is in the making"
+        );
         rig.settle_for(Duration::from_millis(1));
         let has_space = |rig: &mut Rig<SimDisk>, bytes| {
-            let room = rig.log.writer.space_for(bytes);
+            let reservation = rig.log.writer.space_for(bytes);
             rig.settle_for(Duration::from_millis(1));
-            (if room == Room::Behind { rig.log.writer.space_for(bytes) } else { room })
-                == Room::Granted
+            (if reservation == Reservation::Behind {
+                rig.log.writer.space_for(bytes)
+            } else {
+                reservation
+            }) == Reservation::Granted
         };
         let (mut fits, mut fits_not) = (0, space);
         while fits + 1 < fits_not {
@@ -246,12 +253,12 @@ fn a_large_record_needs_room_for_itself_and_no_whole_segment_more() {
         let mut rig = Rig::new(&disk, options, 1);
         rig.settle();
         disk.set_space(Some(space));
-        let mut room = Room::Behind;
-        while room == Room::Behind {
-            room = rig.log.writer.room(70_000);
+        let mut reservation = Reservation::Behind;
+        while reservation == Reservation::Behind {
+            reservation = rig.log.writer.reserve(70_000);
             rig.settle_for(Duration::from_millis(1));
         }
-        assert_eq!(room == Room::Granted, granted, "{room:?}");
+        assert_eq!(reservation == Reservation::Granted, granted, "{reservation:?}");
         if granted {
             rig.append(&[6; 70_000], SyncPolicy::Always);
         }
@@ -295,7 +302,7 @@ fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
         // it is refused.
         let mut refused = 0;
         while refused < 20 {
-            refused += u32::from(append_one(&mut rig, sizes) != Room::Granted);
+            refused += u32::from(append_one(&mut rig, sizes) != Reservation::Granted);
         }
         disk.set_space(Some(0));
         rig.flush();
@@ -304,17 +311,17 @@ fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
     }
 }
 
-fn append_one(rig: &mut Rig<SimDisk>, sizes: &[u64]) -> Room {
+fn append_one(rig: &mut Rig<SimDisk>, sizes: &[u64]) -> Reservation {
     let bytes_max = sizes[rig.rng.index(sizes.len())];
     // Records of one length, handed over only when the batch is full, have as little overhead as
     // was charged.
     let tight = sizes.len() == 1;
     let record = if tight { vec![1; bytes_max as usize] } else { rig.random_record(bytes_max) };
-    let room = rig.try_append(&record, SyncPolicy::Os);
+    let reservation = rig.try_append(&record, SyncPolicy::Os);
     if !tight && rig.rng.chance(1, 2) {
         rig.flush();
     }
-    room
+    reservation
 }
 
 /// A writer that reserves less than it then needs is a bug, but no reason to fill the disk with

@@ -27,16 +27,16 @@ pub(crate) enum Change {
     Gone(u32),
 }
 
-/// Whether an extent may be written.
+/// Answer to a request for space for an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reservation {
-    /// Its space is reserved, and nobody else writes it.
+    /// Space is reserved for the extent, and nobody else writes it.
     Granted,
     /// The extent is there already.
     Present,
     /// Another thread writes or evicts it just now.
     Refused,
-    /// Its file was dropped.
+    /// The extent's file was dropped.
     Gone,
     /// The disk is full: the caller has to evict something first.
     Full,
@@ -109,14 +109,14 @@ impl ExtentStates for CacheFiles<'_> {
 }
 
 impl Accounting {
-    /// Makes an empty accounting with room for so many bytes and extents.
-    pub(crate) fn new(bytes_max: u64, room: usize) -> Self {
+    /// Makes an empty accounting of a disk that may hold so many bytes and extents.
+    pub(crate) fn new(bytes_max: u64, extents_max: usize) -> Self {
         Self {
             cache_files: BTreeMap::new(),
             by_key: HashMap::new(),
             objects: HashMap::new(),
             sweep_at: 0,
-            queues: S3Fifo::new(room),
+            queues: S3Fifo::new(extents_max),
             bytes: 0,
             ceiling: bytes_max,
             extents: 0,
@@ -176,7 +176,7 @@ impl Accounting {
         fits
     }
 
-    /// Whether more is used than the limit, which was larger before the start.
+    /// Returns whether more is used than the limit, which was larger before the start.
     pub(crate) fn is_over(&self) -> bool {
         self.ceiling < self.bytes
     }
@@ -287,13 +287,13 @@ impl Accounting {
         self.release_bytes(cache_file.key.extent_cost(extent));
     }
 
-    /// Whether a file holds nothing but this extent, which is being evicted.
+    /// Returns whether a file holds nothing but this extent, which is being evicted.
     pub(crate) fn is_last(&self, cache_file: &CacheFile, extent: u32) -> bool {
         cache_file.extents.is_empty()
             && self.busy_of(cache_file).all(|extent_id| extent_id.extent == extent)
     }
 
-    /// Whether a file holds nothing, and nobody writes to it.
+    /// Returns whether a file holds nothing, and nobody writes to it.
     pub(crate) fn is_unused(&self, cache_file: &CacheFile) -> bool {
         cache_file.extents.is_empty() && self.busy_of(cache_file).next().is_none()
     }

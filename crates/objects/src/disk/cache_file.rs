@@ -39,7 +39,7 @@ impl Hash for ObjectKey {
 }
 
 impl ObjectKey {
-    /// Whether the cache keeps objects of this size and with a key of this length.
+    /// Returns whether the cache keeps objects of this size and with a key of this length.
     pub(crate) fn is_keepable(&self) -> bool {
         let key_bytes = self.store.len() + self.meta.name.len() + self.meta.etag.len();
         (1..=OBJECT_BYTES_MAX).contains(&self.meta.size) && key_bytes <= KEY_BYTES_MAX
@@ -92,11 +92,11 @@ pub(crate) struct CacheFile {
     /// Count of evictions, incremented before a hole is punched: a reader that found wrong bytes
     /// sees by it that they may have been right.
     pub(crate) evictions: AtomicU64,
-    /// Whether the file was dropped: nobody reads it or writes to it any more.
+    /// True once the file was dropped: nobody reads it or writes to it any more.
     pub(crate) is_gone: AtomicBool,
     /// Open file for reads; [`super::handles`] may close it at any time.
     pub(crate) handle: ArcSwapOption<Box<dyn OpenFile>>,
-    /// Whether it was read since [`super::handles`] last looked for a file to close.
+    /// True if the file was read since [`super::handles`] last looked for a file to close.
     pub(crate) is_used: AtomicBool,
     name: u64,
 }

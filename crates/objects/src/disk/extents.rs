@@ -43,12 +43,10 @@ impl Extents {
         self.get(extent).map_or(0, |state| state.load(Acquire))
     }
 
-    /// Whether it is on disk.
     pub(crate) fn is_present(&self, extent: u32) -> bool {
         self.state(extent) & PRESENT != 0
     }
 
-    /// Whether no extent is on disk.
     pub(crate) fn is_empty(&self) -> bool {
         self.present.load(Acquire) == 0
     }

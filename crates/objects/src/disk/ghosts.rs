@@ -50,7 +50,7 @@ impl Ghosts {
         *oldest.expect("a bucket has places") = ghost;
     }
 
-    /// Whether it was evicted lately; takes the name out.
+    /// Takes a name out. Returns whether it was there: evicted lately.
     pub(crate) fn take(&mut self, name: u64) -> bool {
         if self.table.is_empty() {
             return false;

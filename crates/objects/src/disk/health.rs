@@ -48,12 +48,12 @@ impl Health {
         }
     }
 
-    /// Whether the cache may write.
+    /// Returns whether the cache may write.
     pub(crate) fn is_writable(&self) -> bool {
         self.is_writable.load(Acquire)
     }
 
-    /// Whether the cache may read.
+    /// Returns whether the cache may read.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
         self.is_readable.load(Acquire)

@@ -52,7 +52,7 @@ pub(crate) struct FileRecord<'a> {
     pub(crate) etag: &'a str,
 }
 
-/// Whether extents came or went.
+/// Kind of change of a run of extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// The extents are there.

@@ -142,7 +142,7 @@ impl Disk {
         Ok(file)
     }
 
-    /// Whether this process holds the directory's lock.
+    /// Returns whether this process holds the directory's lock.
     pub(super) fn is_ours(&self) -> bool {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -187,7 +187,7 @@ fn write_changes(out: &mut Vec<u8>, changes: &[Change]) {
     }
 }
 
-/// Whether two changes fit one record: ascending extents of one file.
+/// Returns whether two changes fit one record: ascending extents of one file.
 fn goes_on(first: &Change, second: &Change) -> bool {
     match (first, second) {
         (Change::Extent(a, first), Change::Extent(b, second)) => {

@@ -197,7 +197,7 @@ impl Disk {
         }
     }
 
-    /// Whether the directory is no longer the one that was locked.
+    /// Returns whether the directory is no longer the one that was locked.
     pub(super) fn is_replaced(&self) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ours) = lock.as_ref().and_then(|lock| lock.status().ok()) else { return false };

@@ -64,7 +64,7 @@ impl Notifier {
         !self.is_stopped.load(Acquire)
     }
 
-    /// Whether there was a notification since the last call.
+    /// Returns whether there was a notification since the last call.
     fn take(&self) -> bool {
         self.is_notified.swap(false, AcqRel)
     }

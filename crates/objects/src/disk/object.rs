@@ -64,24 +64,24 @@ impl DiskObject {
         self.disk.run(runtime, access, work).await
     }
 
-    /// Whether the disk takes writes now; a degraded one refuses them.
+    /// Returns whether the disk takes writes now; a degraded one refuses them.
     pub(crate) fn is_writable(&self) -> bool {
         self.disk.is_writable() && self.key.is_keepable()
     }
 
     /// Number of new extents that the disk takes before it evicts the first of them.
-    pub(crate) fn room(&self) -> u64 {
-        self.disk.room()
+    pub(crate) fn new_extents_max(&self) -> u64 {
+        self.disk.new_extents_max()
     }
 
-    /// Whether the index says that all of a range of the object is there.
+    /// Returns whether the index says that all of a range of the object is there.
     pub(crate) fn is_present(&self, range: &Range<u64>) -> bool {
         let cache_file = self.cache_file.load();
         cache_file.as_ref().is_some_and(|cache_file| is_present(cache_file, range))
             && self.disk.health.is_readable()
     }
 
-    /// Whether the index says that an extent is there.
+    /// Returns whether the index says that an extent is there.
     pub(crate) fn has_extent(&self, extent: u64) -> bool {
         let Ok(extent) = u32::try_from(extent) else { return false };
         self.cache_file
@@ -195,7 +195,7 @@ impl DiskObject {
     }
 }
 
-/// Whether the index says that all of a range is there. A range beyond the object is not.
+/// Returns whether the index says that all of a range is there. A range beyond the object is not.
 fn is_present(cache_file: &CacheFile, range: &Range<u64>) -> bool {
     range.start <= range.end
         && range.end <= cache_file.key.meta.size

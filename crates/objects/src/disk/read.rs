@@ -11,7 +11,7 @@ use super::{
 };
 use crate::disk::limits::{READ_BLOCKS_MAX, SCRATCH_BLOCKS};
 
-/// Whether a read may wait for the device.
+/// Choice between reads that may wait for the device and reads that may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadMode {
     /// Reads the page cache only.
@@ -33,7 +33,7 @@ pub(crate) enum ReadOutcome {
     Wrong {
         /// Number of the block in the file.
         block: u64,
-        /// Whether it was a hole: never written, or evicted before a crash.
+        /// True if the block was a hole: never written, or evicted before a crash.
         is_hole: bool,
     },
     /// The system call failed.

@@ -31,13 +31,13 @@ pub(crate) struct ExtentId {
 
 /// The states of the extents, which the queues read and change.
 pub(crate) trait ExtentStates {
-    /// Whether it is on disk; an absent one only has its entry left here.
+    /// Returns whether an extent is on disk; an absent one only has its entry left here.
     fn is_present(&self, extent_id: ExtentId) -> bool;
     /// Notes that its entry was taken out for good.
     fn unqueue(&self, extent_id: ExtentId);
     /// Number of periods in which it was read; `leave` says how many stay noted.
     fn take_reads(&self, extent_id: ExtentId, leave: fn(u8) -> u8) -> u8;
-    /// Its name among the ghosts.
+    /// Returns the extent's name among the ghosts.
     fn name(&self, extent_id: ExtentId) -> u64;
 }
 
@@ -74,13 +74,13 @@ pub(crate) enum Entrance {
 }
 
 impl S3Fifo {
-    /// Makes queues for a disk with room for so many extents.
-    pub(crate) fn new(room: usize) -> Self {
-        let small_count = (room / SMALL_QUEUE_SHARE).max(1);
+    /// Makes queues for a disk that holds so many extents.
+    pub(crate) fn new(extents_max: usize) -> Self {
+        let small_count = (extents_max / SMALL_QUEUE_SHARE).max(1);
         Self {
             small: VecDeque::new(),
             main: VecDeque::new(),
-            ghosts: Ghosts::new(room),
+            ghosts: Ghosts::new(extents_max),
             small_count,
             period: (small_count / TICKS_PER_SMALL_QUEUE).max(1),
             inserted: 0,
@@ -117,7 +117,7 @@ impl S3Fifo {
     }
 
     /// Number of new extents that may come before the first of them leaves the small queue.
-    pub(crate) fn small_room(&self) -> usize {
+    pub(crate) fn small_capacity(&self) -> usize {
         self.small.len().max(self.small_count)
     }
 

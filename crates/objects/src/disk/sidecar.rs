@@ -41,7 +41,7 @@ impl Disk {
         let _guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
         let file = pack(name, bytes);
         let bytes = cost(file.len() as u64);
-        if !self.has_room_for_sidecar(name, bytes) || !self.reserve(bytes) {
+        if !self.has_space_for_sidecar(name, bytes) || !self.reserve(bytes) {
             return;
         }
         let freed = match self.write_sidecar_file(name, &file) {
@@ -54,7 +54,7 @@ impl Disk {
         self.accounting().release_bytes(freed);
     }
 
-    fn has_room_for_sidecar(&self, name: &str, bytes: u64) -> bool {
+    fn has_space_for_sidecar(&self, name: &str, bytes: u64) -> bool {
         let accounting = self.accounting();
         let others: u64 = accounting
             .sidecars
@@ -146,7 +146,7 @@ impl Disk {
     }
 }
 
-/// Whether a name has only letters, digits, `-` and `.`, so that it is never a path.
+/// Returns whether a name has only letters, digits, `-` and `.`, so that it is never a path.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= SIDECAR_NAME_BYTES_MAX

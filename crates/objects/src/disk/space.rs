@@ -72,11 +72,11 @@ impl Disk {
     }
 
     /// Number of new extents that the disk takes before it evicts the first of them.
-    pub(super) fn room(&self) -> u64 {
+    pub(super) fn new_extents_max(&self) -> u64 {
         let accounting = self.accounting();
         let free = accounting.ceiling.saturating_sub(accounting.bytes)
             / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
-        free + accounting.queues.small_room() as u64
+        free + accounting.queues.small_capacity() as u64
     }
 
     /// Reserves bytes; evicts extents for them if it must.
@@ -294,8 +294,8 @@ impl Disk {
         accounting.unremoved.is_empty() && accounting.unpunched.is_empty()
     }
 
-    /// Whether so many bytes may be written with enough of the file system left free for others. If
-    /// not, evicts an extent in exchange.
+    /// Returns whether so many bytes may be written with enough of the file system left free for
+    /// others. If not, evicts an extent in exchange.
     fn is_above_floor(&self, cost: u64) -> bool {
         if self.free_bytes_min == 0 {
             return true;
@@ -368,7 +368,7 @@ fn write_blocks(
     Ok(())
 }
 
-/// Whether an error says that the file system, or a quota, has no space left.
+/// Returns whether an error says that the file system, or a quota, has no space left.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

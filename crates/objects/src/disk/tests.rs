@@ -1,7 +1,7 @@
 //! The disk cache as a whole, on a real directory, with a file system that fails on demand.
 
 mod eviction;
-mod fault;
+mod failing_disk;
 mod model;
 mod page;
 mod restart;

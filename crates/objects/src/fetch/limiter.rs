@@ -69,7 +69,7 @@ impl ReadaheadTurn {
     }
 }
 
-/// Whether the next fetch may be sent after these.
+/// Returns whether the next fetch may be sent after the given ones.
 fn may_send_after(fetches: &[Weak<Fetch>], time: Duration, remote: &Remote) -> bool {
     let under_way = fetches.iter().filter_map(Weak::upgrade).filter(|fetch| !fetch.has_ended());
     let before: Vec<_> = under_way.map(|fetch| (fetch.range.end, fetch.progress())).collect();

@@ -11,9 +11,9 @@ use crate::limits::QUEUE_RANGES_MAX;
 pub(crate) struct FillQueue {
     /// Runs of extents, in the order in which they are filled.
     ranges: VecDeque<Range<u64>>,
-    /// Whether a driver takes from it.
+    /// True while a driver takes from the queue.
     is_driven: bool,
-    /// Whether the whole object was queued once: what is missing later was evicted, and comes back
+    /// True once the whole object was queued: what is missing later was evicted, and comes back
     /// extent by extent when it is touched.
     whole_was_queued: bool,
     paused_until: Option<Instant>,

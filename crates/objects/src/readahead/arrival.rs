@@ -1,4 +1,4 @@
-//! Whether bytes of a fetch under way are due soon enough to wait for them.
+//! Estimates whether a fetch in flight brings bytes soon enough to wait for them.
 
 use std::{ops::Range, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     remote::StorePace,
 };
 
-/// Whether a fetch under way brings the end of a range sooner than a new fetch would.
+/// Returns whether a fetch in flight brings the end of a range sooner than a new fetch would.
 pub(crate) fn is_sooner(
     progress: FetchProgress,
     range: &Range<u64>,
@@ -29,9 +29,9 @@ pub(crate) fn is_sooner(
     due(progress, range.end, first_byte, bandwidth, now).is_some_and(|due| due <= fresh)
 }
 
-/// Whether a foreground fetch gets to the begin of a range within [`JOIN_WAIT_MAX`]. Else a reader
-/// of the range starts a fetch of its own, although its bytes come twice then: over a slow link the
-/// end of a long fetch is a minute away.
+/// Returns whether a foreground fetch gets to the begin of a range within [`JOIN_WAIT_MAX`]. If
+/// not, a reader of the range starts a fetch of its own, although its bytes come twice then: over a
+/// slow link the end of a long fetch is a minute away.
 pub(crate) fn is_near(progress: FetchProgress, range: &Range<u64>, now: Instant) -> bool {
     let before = range.start.saturating_sub(progress.position);
     let Some(begun) = progress.begun else { return true };

@@ -1,4 +1,4 @@
-//! Which missing ranges share a read of the store.
+//! Decides which missing ranges share a read of the store.
 
 use std::{ops::Range, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Whether the next fetch ahead may be sent yet.
+//! Decides whether the next readahead fetch may be sent yet.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::{
     limits::{OWN_RATE_BYTES_MIN, OWN_RATE_TIME_MIN},
 };
 
-/// Whether the next fetch may be sent: the fetches before it, each with its end, are due within the
-/// time at the rate at which they come. `bandwidth` is the store's, for as long as they have no
-/// rate of their own.
+/// Returns whether the next fetch may be sent: the fetches before it, each given with its end, are
+/// due within the time at the rate at which they come. `bandwidth` is the store's, used as long as
+/// they have no rate of their own.
 pub(crate) fn may_send(
     before: &[(u64, FetchProgress)],
     bandwidth: Option<f64>,
@@ -34,7 +34,7 @@ pub(crate) fn may_send(
     rest == 0 || rate.is_some_and(|rate| rest as f64 <= rate * time.as_secs_f64())
 }
 
-/// Whether a fetch has come to a stop, so that it holds up nobody.
+/// Returns whether a fetch has come to a stop, so that it holds up nobody.
 fn is_quiet(progress: &FetchProgress, time: Duration, now: Instant) -> bool {
     progress.sent.max(progress.moved).is_some_and(|last| time < now.saturating_duration_since(last))
 }

@@ -1,10 +1,11 @@
-//! How far ahead of a stream fetches start, and where each of them ends. Positions are extents.
+//! Computes how far ahead of a stream fetches start, and where each of them ends. Positions are
+//! extents.
 
 use crate::{
     disk::EXTENT_DATA_BYTES,
     limits::{
-        BYPASS_AHEAD_MAX, BYPASS_READ_EXTENTS, BYPASS_SHARE, EXTENTS_AHEAD_MIN, PARTS_AHEAD,
-        RECEIVED_BYTES_MAX, ROOM_SHARE,
+        BYPASS_AHEAD_MAX, BYPASS_READ_EXTENTS, BYPASS_SHARE, EXTENTS_AHEAD_MIN, NEW_EXTENTS_SHARE,
+        PARTS_AHEAD, RECEIVED_BYTES_MAX,
     },
 };
 
@@ -18,10 +19,10 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Reach of parts that are written to disk. None: the disk has so little room for new extents
+    /// Reach of parts that are written to disk. None: the disk takes so few new extents
     /// that it would evict them before the stream gets there.
-    pub(crate) fn to_disk(part_extents: u64, disk_room: u64) -> Option<Self> {
-        let all = (part_extents * PARTS_AHEAD).min(disk_room / ROOM_SHARE);
+    pub(crate) fn to_disk(part_extents: u64, new_extents_max: u64) -> Option<Self> {
+        let all = (part_extents * PARTS_AHEAD).min(new_extents_max / NEW_EXTENTS_SHARE);
         (EXTENTS_AHEAD_MIN <= all).then(|| Self { read: part_extents.min(all / PARTS_AHEAD), all })
     }
 
@@ -54,14 +55,14 @@ mod tests {
     use crate::limits::PART_EXTENTS_MAX;
 
     #[test]
-    fn a_disk_with_little_room_gets_smaller_parts_and_then_none() {
+    fn a_disk_with_little_space_gets_smaller_parts_and_then_none() {
         let part = PART_EXTENTS_MAX;
         let ample = Reach::to_disk(part, 1_000).unwrap();
         assert_eq!((ample.read, ample.all), (part, part * PARTS_AHEAD));
         let little = Reach::to_disk(part, 20).unwrap();
         assert_eq!((little.read, little.all), (10 / PARTS_AHEAD, 10));
-        assert_eq!(Reach::to_disk(part, ROOM_SHARE * EXTENTS_AHEAD_MIN - 1), None);
-        assert_eq!(Reach::to_disk(part, ROOM_SHARE * EXTENTS_AHEAD_MIN).unwrap().read, 1);
+        assert_eq!(Reach::to_disk(part, NEW_EXTENTS_SHARE * EXTENTS_AHEAD_MIN - 1), None);
+        assert_eq!(Reach::to_disk(part, NEW_EXTENTS_SHARE * EXTENTS_AHEAD_MIN).unwrap().read, 1);
     }
 
     #[test]

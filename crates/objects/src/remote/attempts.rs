@@ -31,7 +31,7 @@ impl Attempts {
         self.failed = 0;
     }
 
-    /// Whether the attempt that has just failed was the last one.
+    /// Returns whether the attempt that has just failed was the last one.
     pub(super) fn are_exhausted(&mut self) -> bool {
         self.failed += 1;
         self.made += 1;

@@ -116,7 +116,8 @@ fn kind_without_status(error: &object_store::Error) -> FaultKind {
     }
 }
 
-/// Whether an error says in words that a range is beyond the end, as those of files and memory do.
+/// Returns whether an error says in words that a range is beyond the end, as those of files and
+/// memory do.
 fn is_bad_range(error: &object_store::Error) -> bool {
     chain(error).any(|cause| cause.to_string().contains("Wanted range starting at"))
 }

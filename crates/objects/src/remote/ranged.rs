@@ -25,9 +25,9 @@ use crate::Error;
 
 /// Receiver of the bytes of a read.
 pub(crate) trait Sink: Send {
-    /// Whether somebody wants the bytes now.
+    /// Returns whether somebody wants the bytes now.
     fn is_waited_for(&self) -> bool;
-    /// Whether the read goes on. Called whenever no request is under way, and before one is
+    /// Returns whether the read goes on. Called whenever no request is in flight, and before one is
     /// aborted. Once false, it has to stay false.
     fn is_wanted(&mut self) -> bool;
     /// Handles that a request is sent.
@@ -258,7 +258,7 @@ struct InterestCheck {
 }
 
 impl InterestCheck {
-    /// Whether nobody wanted the bytes at two checks in a row, and nobody does now.
+    /// Returns whether nobody wanted the bytes at two checks in a row, and nobody does now.
     fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
         let now = Instant::now();
         let checked_at = *self.checked_at.get_or_insert(now);

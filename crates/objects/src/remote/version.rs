@@ -11,7 +11,7 @@ pub(super) fn etag_of(found: &Found) -> String {
     found.e_tag.clone().unwrap_or_else(|| made(found))
 }
 
-/// Whether an answer is about this version.
+/// Returns whether an answer is about this version.
 pub(super) fn is_same(etag: &str, found: &Found) -> bool {
     if etag.starts_with(MADE_PREFIX) {
         return made(found) == etag;

@@ -143,8 +143,8 @@ impl WindowState {
         }
     }
 
-    /// Whether a fill may start although foreground requests wait: none is under way. Else a store
-    /// that is asked all the time would never come to disk.
+    /// Returns whether a fill may start although foreground requests wait: no other fill is in
+    /// flight. Without this, a store that is read all the time would never come to disk.
     fn fill_is_due(&self) -> bool {
         self.fill == 0 && WINDOW_WITH_FILL_MIN <= self.limit
     }

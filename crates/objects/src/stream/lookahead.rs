@@ -59,7 +59,7 @@ impl Lookahead {
             return false;
         };
         let fills = &core.cache.fills;
-        let reach = Reach::to_disk(fills.part_extents(), disk.room());
+        let reach = Reach::to_disk(fills.part_extents(), disk.new_extents_max());
         let Some(reach) = reach.filter(|_| !fills.is_closed()) else { return false };
         let extents = self.to_disk.max(here)..reach.end(here, extent_end(rest));
         if extents.is_empty() {

@@ -72,8 +72,8 @@ impl Lines {
         self.raw(format_args!("{name}:{value}\r\n"));
     }
 
-    fn figure(&mut self, name: &str, figure: &Counter) {
-        self.field(name, figure.get());
+    fn counter(&mut self, name: &str, counter: &Counter) {
+        self.field(name, counter.get());
     }
 
     /// Writes a number of bytes, also in a form for people.
@@ -134,9 +134,9 @@ fn clients(tx: &Tx, lines: &mut Lines) {
     lines.field("connected_clients", tx.other_sessions().count() + 1);
     lines.field("cluster_connections", 0);
     lines.field("maxclients", tx.settings.clients_max);
-    lines.figure("blocked_clients", &tx.stats.connections_blocked);
+    lines.counter("blocked_clients", &tx.stats.connections_blocked);
     lines.field("tracking_clients", 0);
-    lines.figure("source_tickets", &tx.stats.source_tickets);
+    lines.counter("source_tickets", &tx.stats.source_tickets);
 }
 
 fn memory(tx: &Tx, lines: &mut Lines) {
@@ -146,7 +146,7 @@ fn memory(tx: &Tx, lines: &mut Lines) {
     lines.bytes("used_memory", used);
     lines.bytes("used_memory_peak", stats.memory_peak_bytes.get().max(used));
     lines.field("used_memory_garbage", garbage);
-    lines.figure("used_memory_connections", &stats.connection_bytes);
+    lines.counter("used_memory_connections", &stats.connection_bytes);
     lines.bytes("total_system_memory", tx.settings.about.memory_total);
     lines.bytes("maxmemory", tx.settings.memory_max);
     lines.field("maxmemory_policy", "noeviction");
@@ -190,22 +190,22 @@ fn one_line(text: &str) -> String {
 
 fn stats(tx: &Tx, lines: &mut Lines) {
     let stats = &tx.stats;
-    lines.figure("total_connections_received", &stats.connections_total);
-    lines.figure("total_commands_processed", &stats.commands_total);
-    lines.figure("total_net_input_bytes", &stats.net_received_bytes_total);
-    lines.figure("total_net_output_bytes", &stats.net_sent_bytes_total);
-    lines.figure("rejected_connections", &stats.connections_rejected_total);
-    lines.figure("expired_keys", &stats.expired_keys_total);
+    lines.counter("total_connections_received", &stats.connections_total);
+    lines.counter("total_commands_processed", &stats.commands_total);
+    lines.counter("total_net_input_bytes", &stats.net_received_bytes_total);
+    lines.counter("total_net_output_bytes", &stats.net_sent_bytes_total);
+    lines.counter("rejected_connections", &stats.connections_rejected_total);
+    lines.counter("expired_keys", &stats.expired_keys_total);
     lines.field("evicted_keys", 0);
-    lines.figure("evicted_clients", &stats.connections_evicted_total);
-    lines.figure("keyspace_hits", &stats.keyspace_hits_total);
-    lines.figure("keyspace_misses", &stats.keyspace_misses_total);
+    lines.counter("evicted_clients", &stats.connections_evicted_total);
+    lines.counter("keyspace_hits", &stats.keyspace_hits_total);
+    lines.counter("keyspace_misses", &stats.keyspace_misses_total);
     lines.field("pubsub_channels", 0);
     lines.field("pubsub_patterns", 0);
-    lines.figure("total_error_replies", &stats.errors_total);
-    lines.figure("acl_access_denied_auth", &stats.auth_denied_total);
-    lines.figure("auth_refused", &stats.auth_refused_total);
-    lines.figure("total_deferred_runs", &stats.deferred_total);
+    lines.counter("total_error_replies", &stats.errors_total);
+    lines.counter("acl_access_denied_auth", &stats.auth_denied_total);
+    lines.counter("auth_refused", &stats.auth_refused_total);
+    lines.counter("total_deferred_runs", &stats.deferred_total);
 }
 
 fn replication(_: &Tx, lines: &mut Lines) {
@@ -235,16 +235,17 @@ fn stages(tx: &Tx, lines: &mut Lines) {
             lines.batches(&format!("table_{name}_{what}"), reading);
         }
     }
-    lines.figure("turn_usec_max", &stats.turn_us_max);
+    lines.counter("turn_usec_max", &stats.turn_us_max);
     let calls = [
         ("net_polls", &stats.net_polls_total),
         ("net_receives", &stats.net_receives_total),
         ("net_sends", &stats.net_sends_total),
     ];
-    for (name, figure) in calls {
-        lines.figure(name, figure);
+    for (name, counter) in calls {
+        lines.counter(name, counter);
     }
-    let calls = calls.iter().map(|(_, figure)| figure.get()).sum::<u64>() + log.frames + log.syncs;
+    let calls =
+        calls.iter().map(|(_, counter)| counter.get()).sum::<u64>() + log.frames + log.syncs;
     lines.field("system_calls_per_request", format_args!("{:.4}", ratio(calls, net.items)));
 }
 

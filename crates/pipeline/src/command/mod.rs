@@ -200,7 +200,7 @@ pub struct Command {
     /// Positions of its keys, see [`Keys`].
     pub keys: Keys,
     /// Log bytes that it may need, see [`LogReservation`].
-    pub room: LogReservation,
+    pub reservation: LogReservation,
     /// Condition for slices, see [`SlicedBy`].
     pub sliced: SlicedBy,
     /// Operation on keys of a source; `None` when sources do not support the command.

@@ -27,13 +27,13 @@ const fn row(
     since: &'static str,
     summary: &'static str,
 ) -> Command {
-    let (room, sliced, source) = (LogReservation::Args, SlicedBy::Never, None);
+    let (reservation, sliced, source) = (LogReservation::Args, SlicedBy::Never, None);
     Command {
         name,
         arity,
         flags,
         keys,
-        room,
+        reservation,
         sliced,
         source,
         group,
@@ -46,8 +46,8 @@ const fn row(
 }
 
 impl Command {
-    const fn room(mut self, room: LogReservation) -> Self {
-        self.room = room;
+    const fn reservation(mut self, reservation: LogReservation) -> Self {
+        self.reservation = reservation;
         self
     }
 
@@ -124,7 +124,7 @@ pub static COMMANDS: &[Command] = &[
     row(Group::String, "incrbyfloat", "key increment", 3, WMF, Keys::ONE, strings::incrbyfloat,
         "2.6.0",
         "Increments the decimal value of a key by a number. Uses 0 as initial value if the key \
-         does not exist.").room(LogReservation::Number),
+         does not exist.").reservation(LogReservation::Number),
     row(Group::String, "setrange", "key offset value", 4, WM, Keys::ONE, strings::setrange, "2.2.0",
         "Overwrites a part of a string value from an offset on. The key is created if it does not \
          exist.").sliced(SlicedBy::Patch),
@@ -174,7 +174,7 @@ pub static COMMANDS: &[Command] = &[
     row(Group::Hash, "hincrbyfloat", "key field increment", 4, WMF, Keys::ONE, hashes::hincrbyfloat,
         "2.6.0",
         "Increments the decimal value of a field of a hash. Uses 0 as initial value if the field \
-         does not exist.").room(LogReservation::Number),
+         does not exist.").reservation(LogReservation::Number),
     row(Group::Hash, "hstrlen", "key field", 3, RF, Keys::ONE, hashes::hstrlen, "3.2.0",
         "Returns the length of the value of a field of a hash."),
     row(Group::Hash, "hscan", "key cursor [MATCH pattern] [COUNT count] [NOVALUES]", -3, R,
@@ -224,14 +224,14 @@ pub static COMMANDS: &[Command] = &[
         "Removes the expiration of a key."),
     row(Group::Generic, "rename", "key newkey", 3, W, Keys::TWO, keys::rename, "1.0.0",
         "Renames a key and overwrites the destination.").sliced(SlicedBy::Source)
-        .room(LogReservation::Values),
+        .reservation(LogReservation::Values),
     row(Group::Generic, "renamenx", "key newkey", 3, WF, Keys::TWO, keys::renamenx, "1.0.0",
         "Renames a key only when the destination does not exist.").sliced(SlicedBy::Source)
-        .room(LogReservation::Values),
+        .reservation(LogReservation::Values),
     row(Group::Generic, "copy", "source destination [DB destination-db] [REPLACE]", -3, WM,
         Keys::TWO, keys::copy, "6.2.0",
         "Copies the value of a key, with its expiration, to another key.").sliced(SlicedBy::Source)
-        .room(LogReservation::Values),
+        .reservation(LogReservation::Values),
     row(Group::Generic, "keys", "pattern", 2, R.and(Flags::KEYSPACE), Keys::NONE, scan::keys,
         "1.0.0",
         "Returns all keys that match a pattern, at once. SCAN does it in steps."),
@@ -294,7 +294,7 @@ pub static COMMANDS: &[Command] = &[
         keys::flushall, "1.0.0",
         "Removes all keys of all memory tables."),
     row(Group::Server, "info", "[section ...]", -1, Flags::NONE, Keys::NONE, info::info, "1.0.0",
-        "Returns figures about the server, its stages and its tables."),
+        "Returns metrics of the server, its stages and its tables."),
     row(Group::Server, "config", "", -2, Flags::NONE, Keys::NONE, server::container, "2.0.0",
         "Shows and changes settings.").subcommands(CONFIG),
     row(Group::Server, "command", "", -1, Flags::NONE, Keys::NONE, introspection::all, "2.8.13",

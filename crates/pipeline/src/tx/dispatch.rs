@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use busload_log::Room;
+use busload_log::Reservation;
 use busload_resp::parse_i64;
 use busload_tables::{KeyHash, TableId, Tables, Value, effect, limits::STRING_BYTES_MAX};
 
@@ -218,24 +218,26 @@ impl Tx {
         args: &Args<'_>,
     ) -> Result<(), Refusal> {
         let bytes = match &session.multi {
-            Some(queue) if command.name == "exec" => self.room_of_queue(session, queue),
+            Some(queue) if command.name == "exec" => self.reservation_of_queue(session, queue),
             // The job logs the value in parts; what the handler logs itself may be the removal of
             // an expired key.
-            None if self.sliced => key_room(args.get(1).unwrap_or_default()),
-            None if command.flags.has(Flags::WRITE) => self.room_of(session, command, args),
+            None if self.sliced => key_reservation(args.get(1).unwrap_or_default()),
+            None if command.flags.has(Flags::WRITE) => self.reservation_of(session, command, args),
             _ => return Ok(()),
         };
         if bytes == 0 {
             return Ok(());
         }
-        match self.log.room(bytes as u64) {
-            Room::Granted => {
+        match self.log.reserve(bytes as u64) {
+            Reservation::Granted => {
                 self.reservation_granted = bytes as u64;
                 Ok(())
             }
             // After a failure of the log tx answers nothing more: the process is about to stop.
-            Room::Behind | Room::Failed { .. } => Err(Refusal::Defer(DeferReason::LogBehind)),
-            Room::NoSpace { message } => Err(no_space(&message).into()),
+            Reservation::Behind | Reservation::Failed { .. } => {
+                Err(Refusal::Defer(DeferReason::LogBehind))
+            }
+            Reservation::NoSpace { message } => Err(no_space(&message).into()),
         }
     }
 
@@ -280,27 +282,27 @@ impl Tx {
     }
 
     /// Returns an upper bound of the log bytes of one command; 0 when none of its keys is logged.
-    fn room_of(&self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
+    fn reservation_of(&self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
         let mut keys_bytes = 0;
         let mut logged = command.flags.has(Flags::KEYSPACE);
         for index in command.keys.indexes(args.len()) {
             let key = args.at(index);
             logged |=
                 self.catalog.logging(self.catalog.memory_table(session.space, key)) != Logging::Off;
-            keys_bytes += key_room(key);
+            keys_bytes += key_reservation(key);
         }
         if !logged {
             return 0;
         }
         let tables =
             if command.flags.has(Flags::KEYSPACE) { self.catalog.all_memory().len() } else { 0 };
-        let extra = match command.room {
+        let extra = match command.reservation {
             LogReservation::Args => 0,
             LogReservation::Number => NUMBER_BYTES_MAX,
             LogReservation::Values => command
                 .keys
                 .indexes(args.len())
-                .map(|index| self.value_room(session, args.at(index)))
+                .map(|index| self.value_reservation(session, args.at(index)))
                 .sum(),
         };
         args.request_bytes()
@@ -312,13 +314,16 @@ impl Tx {
 
     /// Returns an upper bound of the log bytes of a whole transaction. Values can grow in it before
     /// they are copied, so this follows the size that each key can have from command to command.
-    fn room_of_queue(&self, session: &Session, queue: &Queue) -> usize {
+    fn reservation_of_queue(&self, session: &Session, queue: &Queue) -> usize {
         let tables = 1 + self.catalog.all_memory().len();
         let mut space = session.space;
         let mut sizes: Sizes<'_> = HashMap::new();
         let place = |space, key| (self.catalog.memory_table(space, key), key);
         let size_of = |sizes: &mut Sizes<'_>, (table, key)| {
-            sizes.get(&(table, key)).copied().unwrap_or_else(|| self.value_room_in(table, key))
+            sizes
+                .get(&(table, key))
+                .copied()
+                .unwrap_or_else(|| self.value_reservation_in(table, key))
         };
         let mut total = 0;
         for (id, args) in queue.iter() {
@@ -330,11 +335,12 @@ impl Tx {
                 continue;
             }
             let keys = command.keys.indexes(args.len());
-            let keys_bytes: usize = keys.map(|index| key_room(args.at(index))).sum();
-            let number = if command.room == LogReservation::Number { NUMBER_BYTES_MAX } else { 0 };
+            let keys_bytes: usize = keys.map(|index| key_reservation(args.at(index))).sum();
+            let number =
+                if command.reservation == LogReservation::Number { NUMBER_BYTES_MAX } else { 0 };
             let own = args.request_bytes() + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX + number;
             total += own + keys_bytes + tables * effect::OVERHEAD_BYTES_MAX;
-            if command.room == LogReservation::Values {
+            if command.reservation == LogReservation::Values {
                 let (from, to, to_space) =
                     (args.at(1), args.at(2), target_space(&args).unwrap_or(space));
                 // The command may fail: then the target stays what it was.
@@ -353,11 +359,11 @@ impl Tx {
         total
     }
 
-    fn value_room(&self, session: &Session, key: &[u8]) -> usize {
-        self.value_room_in(self.catalog.memory_table(session.space, key), key)
+    fn value_reservation(&self, session: &Session, key: &[u8]) -> usize {
+        self.value_reservation_in(self.catalog.memory_table(session.space, key), key)
     }
 
-    fn value_room_in(&self, table: TableId, key: &[u8]) -> usize {
+    fn value_reservation_in(&self, table: TableId, key: &[u8]) -> usize {
         match self.tables.get(table, self.tables.hash(key), key, self.now_ms) {
             None => 0,
             Some(Value::String(value)) => value.as_slice().len(),
@@ -466,7 +472,7 @@ fn growth(args: &Args<'_>) -> usize {
 
 /// Returns the log bytes of the effects on one key: removing an expired value, removing the key,
 /// changing it, setting its expiry.
-fn key_room(key: &[u8]) -> usize {
+fn key_reservation(key: &[u8]) -> usize {
     4 * (key.len() + effect::OVERHEAD_BYTES_MAX)
 }
 
@@ -503,8 +509,8 @@ fn unknown_command(args: &Args<'_>) -> CommandError {
         if SHOWN_BYTES <= shown.len() {
             break;
         }
-        let room = SHOWN_BYTES - shown.len();
-        shown.push_str(&format!("'{}' ", printable(arg, room)));
+        let left = SHOWN_BYTES - shown.len();
+        shown.push_str(&format!("'{}' ", printable(arg, left)));
     }
     let name = printable(args.at(0), SHOWN_BYTES);
     format!("ERR unknown command '{name}', with args beginning with: {shown}").into()

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use busload_log::Room;
+use busload_log::Reservation;
 use busload_tables::{KeyHash, Sweep, TableId, effect};
 
 use super::{Access, Key, Logging, Tx};
@@ -34,7 +34,7 @@ impl Tx {
                     let wait = due.saturating_sub(self.now_ms).max(1);
                     Duration::from_millis(wait.unsigned_abs()).max(SWEEP_PAUSE_MIN)
                 }
-                Swept::NoRoom => HOUSEKEEPING_INTERVAL,
+                Swept::LogRefused => HOUSEKEEPING_INTERVAL,
             };
             again = Some(again.map_or(wait, |earlier: Duration| earlier.min(wait)));
         }
@@ -53,7 +53,7 @@ impl Tx {
         let complete = self.delete_found(table, &state);
         self.sweep = state;
         match swept {
-            _ if !complete => Swept::NoRoom,
+            _ if !complete => Swept::LogRefused,
             Sweep::More => Swept::More,
             Sweep::Done { next_due } => next_due.map_or(Swept::UntilMs(i64::MAX), Swept::UntilMs),
         }
@@ -65,12 +65,12 @@ impl Tx {
         let mut start = 0;
         for group in state.found.chunks(SWEEP_RECORD_KEYS) {
             let end = group.last().map_or(start, |(_, end)| *end);
-            let room = end - start + group.len() * effect::OVERHEAD_BYTES_MAX;
+            let reservation = end - start + group.len() * effect::OVERHEAD_BYTES_MAX;
             let logged = self.catalog.logging(table) != Logging::Off;
-            if logged && !matches!(self.log.room(room as u64), Room::Granted) {
+            if logged && !matches!(self.log.reserve(reservation as u64), Reservation::Granted) {
                 return false;
             }
-            self.reservation_granted = room as u64;
+            self.reservation_granted = reservation as u64;
             for &(hash, end) in group {
                 // A key that a job has locked is deleted when the job has ended.
                 if self.jobs.is_empty() || !self.jobs.conflict(table, hash, Access::Write) {
@@ -93,5 +93,5 @@ const SWEEP_PAUSE_MIN: Duration = Duration::from_millis(5);
 enum Swept {
     More,
     UntilMs(i64),
-    NoRoom,
+    LogRefused,
 }

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use busload_io::{Disk, Rng};
 use busload_log::{
-    LogStage, LogWriter, Lsn, OpenError, Options, Progress, RecoveryReport, Room, SyncPolicy,
-    ZeroHelper,
+    LogStage, LogWriter, Lsn, OpenError, Options, Progress, RecoveryReport, Reservation,
+    SyncPolicy, ZeroHelper,
 };
 use busload_tables::{
     TableId, Tables, Value,
@@ -440,13 +440,13 @@ impl<D: Disk> Start<D> {
     /// Appends a record and drives the log by hand: its threads do not run yet.
     fn append(&mut self, record: &[u8]) -> Result<(), StartError> {
         loop {
-            match self.writer.room(record.len() as u64) {
-                Room::Granted => break,
-                Room::Behind => {
+            match self.writer.reserve(record.len() as u64) {
+                Reservation::Granted => break,
+                Reservation::Behind => {
                     self.writer.flush(self.now_ms);
                     self.drive();
                 }
-                Room::NoSpace { message } | Room::Failed { message } => {
+                Reservation::NoSpace { message } | Reservation::Failed { message } => {
                     return Err(StartError::Failed(message.to_string()));
                 }
             }

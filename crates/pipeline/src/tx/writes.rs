@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use busload_log::{Lsn, Room, SyncPolicy};
+use busload_log::{Lsn, Reservation, SyncPolicy};
 use busload_tables::limits::STRING_BYTES_MAX;
 use busload_tables::{
     KeyHash, StringValue, TableId, UnixMs, Value,
@@ -263,20 +263,20 @@ impl<P: Plan> Write<P> {
         }
         let whole = total + effect::PART_OVERHEAD_BYTES <= part_bytes_max;
         let first = (*chunk, *half, *at) == (0, 0, 0);
-        let mut room = Room::Granted;
+        let mut reservation = Reservation::Granted;
         if !whole && !self.has_space {
             // A write that is refused half-way would have used up the disk for nothing.
             let parts = total / (part_bytes_max - effect::PART_OVERHEAD_BYTES) + 1;
-            room = tx.log.space_for((total + parts * LOG_PART_OVERHEAD_BYTES) as u64);
-            self.has_space = room == Room::Granted;
+            reservation = tx.log.space_for((total + parts * LOG_PART_OVERHEAD_BYTES) as u64);
+            self.has_space = reservation == Reservation::Granted;
         }
-        if room == Room::Granted {
-            room = tx.log.room(if whole { total } else { part_bytes_max } as u64);
+        if reservation == Reservation::Granted {
+            reservation = tx.log.reserve(if whole { total } else { part_bytes_max } as u64);
         }
-        match room {
-            Room::Granted => {}
-            Room::Behind | Room::Failed { .. } => return Ok(Step::Wait),
-            Room::NoSpace { message } => return Err(no_space(&message)),
+        match reservation {
+            Reservation::Granted => {}
+            Reservation::Behind | Reservation::Failed { .. } => return Ok(Step::Wait),
+            Reservation::NoSpace { message } => return Err(no_space(&message)),
         }
         let done = &self.changes.logged.done;
         tx.log.begin();
@@ -546,7 +546,7 @@ impl PatchOne {
         };
         let length = old.len().max(offset + patch.len());
         // Whoever appends once usually appends again.
-        let room = if old.len() < length && !old.is_empty() { length / 4 } else { 0 };
+        let spare = if old.len() < length && !old.is_empty() { length / 4 } else { 0 };
         Self {
             key: Bytes::copy_from_slice(key.bytes),
             table: key.table,
@@ -555,7 +555,7 @@ impl PatchOne {
             old,
             offset,
             patch,
-            new: BytesMut::with_capacity((length + room).min(STRING_BYTES_MAX)),
+            new: BytesMut::with_capacity((length + spare).min(STRING_BYTES_MAX)),
             begun: false,
         }
     }

@@ -15,26 +15,27 @@ use crate::{cause::describe, limits::TERMINATE_TIMEOUT};
 pub(super) struct Driver {
     pub(super) table: String,
     pub(super) host: String,
-    pub(super) told: watch::Sender<Option<Arc<str>>>,
+    pub(super) ended: watch::Sender<Option<Arc<str>>>,
 }
 
 impl Driver {
-    /// When nobody listens for the end any more, nobody can use the connection either: a server
-    /// that does not answer the Terminate message must not keep its socket.
+    /// Drives the connection to its end. Once no receiver of the end is left, nobody can use the
+    /// connection either: a server that does not answer the Terminate message must not keep its
+    /// socket.
     pub(super) async fn run<T>(self, mut connection: Connection<Socket, T>)
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let cause = tokio::select! {
             cause = self.drive(&mut connection) => cause,
-            () = self.told.closed() => {
+            () = self.ended.closed() => {
                 let farewell = timeout(TERMINATE_TIMEOUT, self.drive(&mut connection)).await;
                 farewell.unwrap_or_else(|_| "nobody needs it".to_owned())
             }
         };
         log::debug!("table {}: connection to {} ended: {cause}", self.table, self.host);
         let text = format!("connection to postgres at {} lost: {cause}", self.host);
-        self.told.send_replace(Some(text.into()));
+        self.ended.send_replace(Some(text.into()));
     }
 
     async fn drive<T>(&self, connection: &mut Connection<Socket, T>) -> String

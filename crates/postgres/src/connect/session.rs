@@ -53,7 +53,7 @@ async fn set(
     match client.batch_execute(statement).await {
         Err(error) if error.as_db_error().is_some() && !client.is_closed() => {
             let warning = format!("the server refuses `{statement}`: {}", describe(&error));
-            if settings.told.is_new(&warning) {
+            if settings.logged_warnings.is_new(&warning) {
                 log::warn!("table {}: {warning}", settings.name);
             }
             Ok(())

@@ -13,11 +13,11 @@ use crate::{Error, limits::LOG_PAUSE_MIN};
 pub(super) struct Health {
     table: Arc<str>,
     wanted: usize,
-    told: Told,
+    last_logged: LastLogged,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum LastLogged {
     Nothing,
     /// All connections are open.
     Fine,
@@ -30,18 +30,18 @@ enum Told {
 
 impl Health {
     pub(super) fn new(table: String, wanted: usize) -> Self {
-        Self { table: table.into(), wanted, told: Told::Nothing }
+        Self { table: table.into(), wanted, last_logged: LastLogged::Nothing }
     }
 
     /// Accounts for an opened connection; `up` are open now.
     pub(super) fn opened(&mut self, up: usize) -> Option<LogLine> {
-        let again = match self.told {
+        let again = match self.last_logged {
             _ if up < self.wanted => return None,
-            Told::Fine => return None,
-            Told::Nothing => "",
-            Told::StatementFailure { .. } => " again",
+            LastLogged::Fine => return None,
+            LastLogged::Nothing => "",
+            LastLogged::StatementFailure { .. } => " again",
         };
-        self.told = Told::Fine;
+        self.last_logged = LastLogged::Fine;
         let (table, wanted) = (&self.table, self.wanted);
         let what = if wanted == 1 {
             "the connection".to_owned()
@@ -54,16 +54,16 @@ impl Health {
     /// Accounts for a connection that was lost or could not be opened; `up` are left. A second line
     /// is logged only when the last connection is lost some time after others were.
     pub(super) fn down(&mut self, up: usize, error: &Error, now: Instant) -> Option<LogLine> {
-        let worse = match self.told {
-            Told::Nothing | Told::Fine => true,
-            Told::StatementFailure { since, none_left } => {
+        let worse = match self.last_logged {
+            LastLogged::Nothing | LastLogged::Fine => true,
+            LastLogged::StatementFailure { since, none_left } => {
                 !none_left && up == 0 && LOG_PAUSE_MIN <= now - since
             }
         };
         if !worse {
             return None;
         }
-        self.told = Told::StatementFailure { since: now, none_left: up == 0 };
+        self.last_logged = LastLogged::StatementFailure { since: now, none_left: up == 0 };
         let (table, wanted) = (&self.table, self.wanted);
         Some(LogLine::StatementFailure(format!(
             "table {table}: {error}; trying again ({up} of {wanted} connections open)"

@@ -21,10 +21,10 @@ pub(super) struct Opened<S> {
     retire: Notify,
 }
 
-/// How a session ended.
+/// Cause of a session's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It ended by itself, for this reason.
+    /// The session ended by itself, for this reason.
     Lost(Arc<str>),
     /// The pool's user gave it up.
     Retired,

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// Everything the tests need, made once.
 pub struct Certificates {
     directory: TempDir,
-    /// For `localhost`, signed by the right authority.
+    /// Certificate for `localhost`, signed by the right authority.
     pub server: Tls,
     /// Names `localhost` only as its common name, signed by itself, calls itself an authority: as
     /// `openssl req -x509` makes them.

@@ -40,11 +40,11 @@ pub static SIGNED: LazyLock<Cluster> = LazyLock::new(|| {
     cluster
 });
 
-/// With a certificate that signed itself.
+/// Server with a certificate that signed itself.
 pub static SELF_SIGNED: LazyLock<Cluster> =
     LazyLock::new(|| Cluster::builder().tls(CERTIFICATES.self_signed.clone()).start().unwrap());
 
-/// With an expired certificate.
+/// Server with an expired certificate.
 pub static EXPIRED: LazyLock<Cluster> =
     LazyLock::new(|| Cluster::builder().tls(CERTIFICATES.expired.clone()).start().unwrap());
 

@@ -132,9 +132,9 @@ async fn a_refused_setting_is_told_once_and_tolerated() {
         assert!(lines.contains(&line), "{line} of {lines:?}");
     }
     lines.sort();
-    let told = lines.len();
+    let logged = lines.len();
     lines.dedup();
-    assert_eq!(lines.len(), told, "each once");
+    assert_eq!(lines.len(), logged, "each once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

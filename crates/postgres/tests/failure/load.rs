@@ -29,7 +29,7 @@ const THINK: Duration = Duration::from_millis(1);
 
 /// Answer that a writer got.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Told {
+enum WriteAnswer {
     Pending,
     Done,
     Unknown,
@@ -39,7 +39,7 @@ enum Told {
 /// Answers about one key, by the number written; index 0 is number 1.
 #[derive(Debug, Default)]
 struct Key {
-    told: Mutex<Vec<Told>>,
+    answers: Mutex<Vec<WriteAnswer>>,
     acknowledged: AtomicU64,
 }
 
@@ -105,9 +105,11 @@ impl Load {
     }
 
     /// Waits until some client got such an error.
-    pub async fn told(&self, is_it: impl Fn(&Error) -> bool) {
-        until("somebody is told", async || self.shared.errors.lock().unwrap().iter().any(&is_it))
-            .await;
+    pub async fn saw_error(&self, is_it: impl Fn(&Error) -> bool) {
+        until("a client gets the error", async || {
+            self.shared.errors.lock().unwrap().iter().any(&is_it)
+        })
+        .await;
     }
 
     fn acknowledged(&self) -> Vec<u64> {
@@ -138,10 +140,13 @@ impl Load {
         if seen.number == 0 {
             return;
         }
-        let told = self.shared.keys[seen.key].told.lock().unwrap();
+        let answers = self.shared.keys[seen.key].answers.lock().unwrap();
         let index = usize::try_from(seen.number).unwrap() - 1;
-        let told = told.get(index).copied().expect("it was asked for");
-        assert!(matches!(told, Told::Done | Told::Unknown), "{seen:?} was told as {told:?}");
+        let answer = answers.get(index).copied().expect("it was asked for");
+        assert!(
+            matches!(answer, WriteAnswer::Done | WriteAnswer::Unknown),
+            "{seen:?} was answered with {answer:?}"
+        );
     }
 }
 
@@ -185,15 +190,15 @@ async fn write(shared: Arc<LoadState>, table: Table, index: usize) {
         if shared.stop.load(SeqCst) {
             return;
         }
-        key.told.lock().unwrap().push(Told::Pending);
+        key.answers.lock().unwrap().push(WriteAnswer::Pending);
         let (answer, took) = timed(table.set(name(index).as_bytes(), number.to_string())).await;
         shared.took(took);
-        let told = match &answer {
-            Ok(()) => Told::Done,
-            Err(Error::OutcomeUnknown(_)) => Told::Unknown,
-            Err(_) => Told::NotDone,
+        let outcome = match &answer {
+            Ok(()) => WriteAnswer::Done,
+            Err(Error::OutcomeUnknown(_)) => WriteAnswer::Unknown,
+            Err(_) => WriteAnswer::NotDone,
         };
-        *key.told.lock().unwrap().last_mut().expect("just pushed") = told;
+        *key.answers.lock().unwrap().last_mut().expect("just pushed") = outcome;
         match answer {
             Ok(()) => key.acknowledged.store(number, SeqCst),
             Err(error) => shared.failed(error).await,

@@ -166,7 +166,7 @@ struct Model {
 
 /// Answer that a request got.
 #[derive(Debug, Eq, PartialEq)]
-enum Told {
+enum Answer {
     Row(Option<ModelRow>),
     Count(u64),
 }
@@ -174,17 +174,19 @@ enum Told {
 /// Answers that a request may get.
 #[derive(Debug, Eq, PartialEq)]
 enum Expected {
-    This(Told),
+    This(Answer),
     /// Columns added to a row that the same run of requests made: whether they are counted depends
     /// on whether they were pending together.
     Count(u64, u64),
 }
 
 impl Expected {
-    fn is_met_by(&self, told: &Told) -> bool {
+    fn is_met_by(&self, answer: &Answer) -> bool {
         match self {
-            Self::This(expected) => told == expected,
-            Self::Count(one, other) => *told == Told::Count(*one) || *told == Told::Count(*other),
+            Self::This(expected) => answer == expected,
+            Self::Count(one, other) => {
+                *answer == Answer::Count(*one) || *answer == Answer::Count(*other)
+            }
         }
     }
 }
@@ -203,7 +205,7 @@ impl Step {
     fn on_model(self, model: &mut Model) -> Expected {
         let made_with = model.made_with.take();
         Expected::This(match self {
-            Self::Get => Told::Row(model.row),
+            Self::Get => Answer::Row(model.row),
             Self::Set { columns, number } => {
                 return Self::set_on_model(model, made_with, columns, number);
             }
@@ -211,9 +213,9 @@ impl Step {
                 let row = model.row.as_mut();
                 let cleared =
                     row.map(|row| [0, 1].map(|at| row[at].take_if(|_| columns[at]).is_some()));
-                Told::Count(count(cleared.unwrap_or_default()))
+                Answer::Count(count(cleared.unwrap_or_default()))
             }
-            Self::Delete => Told::Count(u64::from(model.row.take().is_some())),
+            Self::Delete => Answer::Count(u64::from(model.row.take().is_some())),
         })
     }
 
@@ -227,27 +229,29 @@ impl Step {
         let row = model.row.get_or_insert_default();
         (0..2).filter(|at| columns[*at]).for_each(|at| row[at] = Some(number));
         let Some(before) = made_with.or(is_new.then_some([false; 2])) else {
-            return Expected::This(Told::Count(0));
+            return Expected::This(Answer::Count(0));
         };
         model.made_with = Some([0, 1].map(|at| before[at] || columns[at]));
         let added = count([0, 1].map(|at| columns[at] && !before[at]));
         Expected::Count(if is_new { added } else { 0 }, added)
     }
 
-    async fn on_table(self, table: &Table, key: &[u8]) -> Result<Told, Error> {
+    async fn on_table(self, table: &Table, key: &[u8]) -> Result<Answer, Error> {
         let named = |columns: [bool; 2]| {
             (0..2).filter(move |column| columns[*column]).map(|column| NAMES[column])
         };
         match self {
-            Self::Get => table.get(key).await.map(|row| Told::Row(row.as_ref().map(model_row))),
+            Self::Get => table.get(key).await.map(|row| Answer::Row(row.as_ref().map(model_row))),
             Self::Set { columns, number } => table
                 .set_fields(key, named(columns).map(|name| (name, number.to_string())))
                 .await
-                .map(Told::Count),
+                .map(Answer::Count),
             Self::Clear { columns } => {
-                table.clear_fields(key, named(columns)).await.map(Told::Count)
+                table.clear_fields(key, named(columns)).await.map(Answer::Count)
             }
-            Self::Delete => table.delete(key).await.map(|existed| Told::Count(u64::from(existed))),
+            Self::Delete => {
+                table.delete(key).await.map(|existed| Answer::Count(u64::from(existed)))
+            }
         }
     }
 }
@@ -318,12 +322,12 @@ async fn client_in_turns(table: &Table, client: u32) {
         let asked = steps.iter().map(|(key, step)| async move {
             step.on_table(table, format!("{client} {key}").as_bytes()).await.unwrap()
         });
-        let told = in_one_go(asked.collect()).await;
-        for (index, (expected, told)) in expected.iter().zip(&told).enumerate() {
-            let met = expected.is_met_by(told);
+        let answers = in_one_go(asked.collect()).await;
+        for (index, (expected, answer)) in expected.iter().zip(&answers).enumerate() {
+            let met = expected.is_met_by(answer);
             assert!(
                 met,
-                "client {client}, turn {turn}, step {index} of {steps:?}: {expected:?}, {told:?}"
+                "client {client}, turn {turn}, step {index} of {steps:?}: {expected:?}, {answer:?}"
             );
         }
     }

@@ -31,7 +31,7 @@ async fn a_table_whose_relation_changes_says_what_is_missing_and_recovers_when_i
             matches!(&answer, Err(Error::Schema(text)) if text.contains(named))
         })
         .await;
-        load.told(|error| error.to_string().contains(named)).await;
+        load.saw_error(|error| error.to_string().contains(named)).await;
         database.sql(back);
         load.progress().await;
         let report = load.check(&table).await;

@@ -75,7 +75,7 @@ async fn composite_keys_are_read_and_written_whatever_the_order_of_the_index() {
 }
 
 #[tokio::test]
-async fn a_bad_key_is_refused_before_it_boards() {
+async fn a_bad_key_is_refused_before_it_is_queued() {
     sql("CREATE TABLE keys_bad (a int, b text, v text, PRIMARY KEY (a, b))");
     let table = table("relation=keys_bad&key=a,b&separator=/").await;
     for (key, expected) in [

@@ -19,7 +19,7 @@ pub struct ReplyCounter {
     /// Number of elements still to come of the reply being read.
     elements_left: u64,
     kind: Kind,
-    /// Whether the element being read is not nested in another.
+    /// True if the element being read is not nested in another.
     outermost: bool,
     number: [u8; NUMBER_BYTES_MAX],
     number_len: u8,
@@ -41,7 +41,7 @@ pub struct ReplyCounts {
     pub pushes: u64,
 }
 
-/// What the outermost reply being read will count as.
+/// Kind of count that the outermost reply being read adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Kind {
     #[default]

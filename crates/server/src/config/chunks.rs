@@ -123,7 +123,7 @@ pub struct ChunksSpec {
     dolt_layout: Option<DoltLayout>,
 }
 
-/// Which files the cache fills.
+/// Choice of the bytes that the cache fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fill {
     /// Whole files, up to a size.
@@ -559,8 +559,8 @@ fn dolt_paths(values: &[String]) -> Result<Vec<String>, String> {
     values.iter().flat_map(|value| value.split(',')).map(check).collect()
 }
 
-/// Whether a byte is one of the unreserved characters of URLs (RFC 3986, 2.3), which clients do not
-/// escape.
+/// Returns whether a byte is one of the unreserved characters of URLs (RFC 3986, 2.3), which
+/// clients do not escape.
 fn is_plain_in_paths(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)
 }

@@ -45,7 +45,7 @@ impl FromStr for HttpUrl {
     }
 }
 
-/// Whether the text is a host, perhaps with a port.
+/// Returns whether the text is a host, perhaps with a port.
 fn is_authority(text: &str) -> bool {
     let Ok(authority) = text.parse::<Authority>() else { return false };
     let port = text.strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
@@ -53,7 +53,8 @@ fn is_authority(text: &str) -> bool {
     !authority.host().is_empty() && port_fits
 }
 
-/// Whether a part of a path may stand in a URL as it is: escaped where needed, not `.` or `..`.
+/// Returns whether a part of a path may stand in a URL as it is: escaped where needed, not `.` or
+/// `..`.
 fn is_component(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@%".contains(&byte);
     !matches!(text, "" | "." | "..") && text.bytes().all(is_plain)

@@ -14,7 +14,7 @@ pub fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Whether a name is the beginning of the candidate, like `password` of `password_file`.
+/// Returns whether a name is the beginning of the candidate, like `password` of `password_file`.
 fn begins(written: &str, candidate: &str) -> bool {
     3 <= written.len() && candidate.starts_with(written)
 }

@@ -37,7 +37,7 @@ impl Rehearsal {
     }
 
     #[cfg(test)]
-    pub fn with_room(free_bytes: u64) -> Self {
+    pub fn with_free_bytes(free_bytes: u64) -> Self {
         Self { free_bytes: Mutex::new(free_bytes) }
     }
 
@@ -141,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn room_is_taken_and_given_back() {
-        let rehearsal = Rehearsal::with_room(100);
+    fn space_is_taken_and_given_back() {
+        let rehearsal = Rehearsal::with_free_bytes(100);
         rehearsal.resize(0, 60).unwrap();
         assert_eq!(rehearsal.resize(60, 101).unwrap_err().kind(), io::ErrorKind::StorageFull);
         rehearsal.resize(0, 40).unwrap();

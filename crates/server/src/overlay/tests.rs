@@ -99,12 +99,12 @@ fn a_rehearsal_fails_where_the_directory_below_would() {
 }
 
 #[test]
-fn a_rehearsal_has_the_room_of_the_file_system() {
+fn a_rehearsal_has_the_space_of_the_file_system() {
     let directory = directory();
     let disk = CopyOnWriteDisk::rehearse(directory.path()).unwrap();
     let error = disk.truncate(&disk.open("a").unwrap(), u64::MAX / 2).unwrap_err();
     assert_eq!((error.kind, error.operation), (DiskErrorKind::NoSpace, DiskOperation::Truncate));
-    let rehearsal = Arc::new(Rehearsal::with_room(1000));
+    let rehearsal = Arc::new(Rehearsal::with_free_bytes(1000));
     let disk = CopyOnWriteDisk::open_for(directory.path(), Some(rehearsal)).unwrap();
     for _ in 0..4 {
         let file = disk.create("new").unwrap();

@@ -139,8 +139,8 @@ fn the_health_service_says_serving() {
     refused(unknown, Code::NotFound, "other");
     let watched = served.runtime.block_on(async {
         let request = HealthCheckRequest { service: "busload.v1.Chunks".into() };
-        let mut told = client.watch(request).await.unwrap().into_inner();
-        told.message().await.unwrap().unwrap().status()
+        let mut updates = client.watch(request).await.unwrap().into_inner();
+        updates.message().await.unwrap().unwrap().status()
     });
     assert_eq!(watched, ServingStatus::Serving);
 }

@@ -204,7 +204,7 @@ fn one_bad_write_fails_alone_and_what_was_written_is_counted() {
 }
 
 #[test]
-fn bytes_that_text_cannot_hold_are_refused_before_they_board() {
+fn bytes_that_text_cannot_hold_are_refused_before_they_are_queued() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let mut served = Served::start(&[&relation.table("key=pk&writable=true")], &[]);
     for (words, part) in [

@@ -13,8 +13,8 @@ const LOCK: &str = "BEGIN; LOCK TABLE @ IN ACCESS EXCLUSIVE MODE";
 const ERROR: &str = "-ERR table objects: ";
 const IN_FLIGHT: &str = "busload_postgres_batches_in_flight{table=\"objects\"}";
 
-/// Whether a reply says that the request timed out and that nothing was written. The second text is
-/// the pipeline's, which it sends if the table's own thread was held up.
+/// Returns whether a reply says that the request timed out and that nothing was written. The second
+/// text is the pipeline's, which it sends if the table's own thread was held up.
 fn is_late(reply: &str) -> bool {
     matches!(
         reply.strip_prefix(ERROR),
@@ -22,8 +22,8 @@ fn is_late(reply: &str) -> bool {
     )
 }
 
-/// Whether a reply says that a write timed out and may have been sent. The pipeline cannot know and
-/// says so of every write.
+/// Returns whether a reply says that a write timed out and may have been sent. The pipeline cannot
+/// know and says so of every write.
 fn is_late_write(reply: &str) -> bool {
     let texts =
         ["outcome unknown: no answer from postgres in time", "outcome unknown, no answer in time"];
@@ -128,8 +128,8 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
         .send(&[command(&["GET", "objects:a"]), command(&["SET", "objects:a", "2"])].concat());
     let [read, not_sent] = [(); 2].map(|()| text(&served.client.receive().unwrap()));
     assert!(is_late(&read), "{read}");
-    let told_by_pipeline = not_sent.ends_with("outcome unknown, no answer in time");
-    assert!(is_late(&not_sent) || told_by_pipeline, "{not_sent}");
+    let is_from_pipeline = not_sent.ends_with("outcome unknown, no answer in time");
+    assert!(is_late(&not_sent) || is_from_pipeline, "{not_sent}");
     served.check("GET m -> nil");
     lock.run("COMMIT");
     let (value, late_before) = value_of_a(&mut served);

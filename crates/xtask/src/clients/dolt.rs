@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{Outcome, Place, server::Server};
+use super::{ClientFolders, Outcome, server::Server};
 use crate::steps::output;
 
 /// Dolt 2.2.0, as the module proxy knows it.
@@ -24,17 +24,17 @@ const MODULE: &str = "github.com/dolthub/dolt/go/cmd/dolt@v0.40.5-0.202607151727
 const ROWS: u64 = 40_000;
 /// Rows that each later push adds.
 const MORE_ROWS: u64 = 500;
-/// Fetches until a push is seen: busload looks at the manifest ten times a second, and a fetch
+/// Fetches until a push is seen: busload refreshes the manifest ten times a second, and a fetch
 /// takes longer, but for one that finds busload without a processor.
 const FETCHES_MAX: u32 = 200;
 
 /// Runs all checks with `dolt`.
-pub fn check(place: &Place, busload: &Path) -> Result<Outcome> {
-    let dolt = match install(place) {
+pub fn check(folders: &ClientFolders, busload: &Path) -> Result<Outcome> {
+    let dolt = match install(folders) {
         Ok(dolt) => dolt,
         Err(error) => return Ok(Outcome::Missing(format!("dolt cannot be built: {error:#}"))),
     };
-    let run = Run::new(place, dolt)?;
+    let run = Run::new(folders, dolt)?;
     let mut source = run.make_source()?;
     for layout in ["records", "files"] {
         println!("dolt_layout = {layout}");
@@ -47,8 +47,8 @@ pub fn check(place: &Place, busload: &Path) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn install(place: &Place) -> Result<PathBuf> {
-    let binary = place.download("dolt");
+fn install(folders: &ClientFolders) -> Result<PathBuf> {
+    let binary = folders.download("dolt");
     if binary.exists() {
         return Ok(binary);
     }
@@ -60,7 +60,7 @@ fn install(place: &Place) -> Result<PathBuf> {
         "libicu-dev",
     ]));
     let mut go = Command::new("go");
-    go.args(["install", MODULE]).env("GOBIN", place.download("").canonicalize()?);
+    go.args(["install", MODULE]).env("GOBIN", folders.download("").canonicalize()?);
     output(go.env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false"))?;
     Ok(binary)
 }
@@ -71,15 +71,15 @@ struct Run {
     work: PathBuf,
 }
 
-/// Where pushes come from.
+/// Repository that pushes come from.
 struct Source {
     folder: PathBuf,
     rows: u64,
 }
 
 impl Run {
-    fn new(place: &Place, dolt: PathBuf) -> Result<Self> {
-        let work = place.download("work");
+    fn new(folders: &ClientFolders, dolt: PathBuf) -> Result<Self> {
+        let work = folders.download("work");
         if work.exists() {
             fs::remove_dir_all(&work)?;
         }
@@ -102,7 +102,7 @@ impl Run {
         output(&mut self.command(folder, arguments))
     }
 
-    /// What it says when it fails.
+    /// Runs a command that has to fail. Returns what it prints.
     fn refusal(&self, folder: &Path, arguments: &[&str]) -> Result<String> {
         let Output { status, stdout, stderr } = self.command(folder, arguments).output()?;
         if status.success() {
@@ -222,7 +222,7 @@ impl Run {
         self.expect_same(source, &copies.join("tables"), "read-tables")
     }
 
-    /// A push is seen by the first fetch after busload's next look at the manifest.
+    /// A push is seen by the first fetch after busload's next refresh of the manifest.
     fn fetch_until_new(&self, source: &Source, copy: &Path) -> Result<()> {
         let head =
             |folder: &Path, branch| self.dolt(folder, &["log", "--oneline", "-n", "1", branch]);
@@ -255,7 +255,7 @@ impl Run {
     }
 }
 
-/// Of a line of the log.
+/// Returns the commit that a line of the log begins with.
 fn commit_of(line: &str) -> String {
     line.split_whitespace().next().unwrap_or_default().to_owned()
 }

@@ -7,12 +7,12 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Outcome, Place};
+use super::{ClientFolders, Outcome};
 use crate::steps::{output, run};
 
 /// redis-py, in a virtual environment.
-pub fn python(place: &Place, port: u16) -> Result<Outcome> {
-    let environment = place.download("venv");
+pub fn python(folders: &ClientFolders, port: u16) -> Result<Outcome> {
+    let environment = folders.download("venv");
     let interpreter = environment.join("bin/python");
     let has_library =
         |interpreter: &Path| output(Command::new(interpreter).args(["-c", "import redis"])).is_ok();
@@ -25,23 +25,23 @@ pub fn python(place: &Place, port: u16) -> Result<Outcome> {
             return Ok(Outcome::Missing(format!("redis-py cannot be installed: {error:#}")));
         }
     }
-    run(Command::new(&interpreter).arg(place.script("check.py")).arg(port.to_string()))?;
+    run(Command::new(&interpreter).arg(folders.script("check.py")).arg(port.to_string()))?;
     Ok(Outcome::Passed)
 }
 
 /// Checks ioredis and node-redis.
-pub fn node(place: &Place, port: u16) -> Result<Outcome> {
+pub fn node(folders: &ClientFolders, port: u16) -> Result<Outcome> {
     let scripts = ["ioredis.mjs", "node-redis.mjs"];
     // Packages are found from where a script lies.
     for script in scripts {
-        std::fs::copy(place.script(script), place.download(script))?;
+        std::fs::copy(folders.script(script), folders.download(script))?;
     }
-    if !place.download("node_modules/ioredis").exists()
-        || !place.download("node_modules/redis").exists()
+    if !folders.download("node_modules/ioredis").exists()
+        || !folders.download("node_modules/redis").exists()
     {
         let mut install = Command::new("npm");
         install.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]);
-        install.arg(place.download("")).args(["ioredis", "redis"]);
+        install.arg(folders.download("")).args(["ioredis", "redis"]);
         if let Err(error) = output(&mut install) {
             return Ok(Outcome::Missing(format!(
                 "ioredis and node-redis cannot be installed: {error:#}"
@@ -49,19 +49,19 @@ pub fn node(place: &Place, port: u16) -> Result<Outcome> {
         }
     }
     for script in scripts {
-        run(Command::new("node").arg(place.download(script)).arg(port.to_string()))?;
+        run(Command::new("node").arg(folders.download(script)).arg(port.to_string()))?;
     }
     Ok(Outcome::Passed)
 }
 
 /// Checks go-redis, built here.
-pub fn go(place: &Place, port: u16) -> Result<Outcome> {
-    let module: PathBuf = place.download("module");
+pub fn go(folders: &ClientFolders, port: u16) -> Result<Outcome> {
+    let module: PathBuf = folders.download("module");
     std::fs::create_dir_all(&module)?;
     for file in ["go.mod", "main.go"] {
-        std::fs::copy(place.script(file), module.join(file))?;
+        std::fs::copy(folders.script(file), module.join(file))?;
     }
-    let binary = place.download("check");
+    let binary = folders.download("check");
     let go = |arguments: &[&str]| {
         let mut command = Command::new("go");
         command
@@ -80,11 +80,11 @@ pub fn go(place: &Place, port: u16) -> Result<Outcome> {
 }
 
 /// Checks Jedis and Lettuce.
-pub fn java(place: &Place, port: u16) -> Result<Outcome> {
-    let libraries = place.download("libraries");
+pub fn java(folders: &ClientFolders, port: u16) -> Result<Outcome> {
+    let libraries = folders.download("libraries");
     if !libraries.exists() {
         let mut fetch = Command::new("mvn");
-        fetch.args(["--quiet", "--batch-mode", "--file"]).arg(place.script("pom.xml"));
+        fetch.args(["--quiet", "--batch-mode", "--file"]).arg(folders.script("pom.xml"));
         fetch.arg("dependency:copy-dependencies");
         let mut directory = std::ffi::OsString::from("-DoutputDirectory=");
         directory.push(&libraries);
@@ -96,7 +96,7 @@ pub fn java(place: &Place, port: u16) -> Result<Outcome> {
     }
     for program in ["JedisCheck.java", "LettuceCheck.java"] {
         let mut java = Command::new("java");
-        java.arg("--class-path").arg(libraries.join("*")).arg(place.script(program));
+        java.arg("--class-path").arg(libraries.join("*")).arg(folders.script(program));
         run(java.arg(port.to_string()))?;
     }
     Ok(Outcome::Passed)

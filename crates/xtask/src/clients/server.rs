@@ -10,12 +10,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::{cargo, output, root, run};
 
-/// How it is built.
+/// Cargo profile that the server is built with.
 #[derive(Clone, Copy, Debug)]
 pub enum Profile {
     /// The profile that tests are built with.
     Debug,
-    /// As it is shipped.
+    /// Profile of a release build.
     Release,
 }
 
@@ -71,12 +71,12 @@ impl Server {
         bail!("busload did not start: {line}")
     }
 
-    /// Its port on loopback.
+    /// Returns the server's port on loopback.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// That of its HTTP front, if it has one.
+    /// Returns the port of the HTTP front, if the server has one.
     pub fn http_port(&self) -> Option<u16> {
         self.http_port
     }
@@ -102,7 +102,7 @@ impl Drop for Server {
     }
 }
 
-/// What the ready line says of a front.
+/// Returns the port of a front that the ready line names.
 fn port(ready: &str, front: &str) -> Result<Option<u16>> {
     let prefix = format!("{front}=127.0.0.1:");
     let port = ready.split(' ').find_map(|pair| pair.strip_prefix(prefix.as_str()));

@@ -54,7 +54,7 @@ pub fn redis_cli(port: u16) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Its usual tests, pipelined.
+/// Runs redis-benchmark's usual tests, pipelined.
 pub fn redis_benchmark(port: u16) -> Result<Outcome> {
     if let Some(why) = find("redis-benchmark") {
         return Ok(Outcome::Missing(why));
@@ -72,7 +72,7 @@ pub fn redis_benchmark(port: u16) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Why a program of redis-tools cannot be had, if it cannot.
+/// Looks for a program of redis-tools. Returns why it cannot be had, if it cannot.
 fn find(program: &str) -> Option<String> {
     let runs = |program: &str| {
         let mut command = Command::new(program);

@@ -93,8 +93,8 @@ impl Opener {
         ))))
     }
 
-    /// Whether a second read gives the same bytes. It reads in pieces, so that memory never holds
-    /// two copies of a large index.
+    /// Reads the index once more and compares. It reads in pieces, so that memory never holds two
+    /// copies of a large index.
     async fn is_reread_equal(&self, target: &Target, tail: &Bytes) -> Result<bool, Fault> {
         let piece_bytes = usize::try_from(TAIL_REREAD_BYTES_MAX).expect("it fits into memory");
         let tail_bytes = u64::try_from(tail.len()).expect("lengths have at most 64 bits");

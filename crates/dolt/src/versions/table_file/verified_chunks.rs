@@ -1,4 +1,4 @@
-//! Which chunks of a file have been verified (hash-checked) as they are on local disk.
+//! Chunks of a file that have been verified (hash-checked) as they are on local disk.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -35,8 +35,8 @@ impl VerifiedChunks {
         }
     }
 
-    /// Whether the chunk's bytes, read while the count of writes was `writes` before and after, are
-    /// verified.
+    /// Returns whether the chunk's bytes, read while the count of writes was `writes` before and
+    /// after, are verified.
     pub fn has(&self, position: u32, writes: u64) -> bool {
         let (word, bit) = self.bit(position);
         // The second load is for bits that another thread clears and sets in between.

@@ -25,7 +25,7 @@ use crate::limits::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, LISTEN_BACKLOG_COUNT};
 pub(super) struct Listener {
     socket: Socket,
     address: Address,
-    /// Whether clients may be waiting whose edge was already seen.
+    /// True if clients may be waiting whose edge was already seen.
     pub(super) more: bool,
 }
 

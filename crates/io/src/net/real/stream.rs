@@ -53,10 +53,10 @@ impl Stream {
     }
 
     #[inline]
-    pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(room),
-            Stream::Unix(stream) => stream.read(room),
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
         }
     }
 

@@ -22,7 +22,7 @@ fn loopback() -> Address {
 
 /// Event that a poll reported, with its bytes.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Seen {
     Accepted(ConnId),
     Received(ConnId, Vec<u8>),
     Sent(ConnId, usize),
@@ -34,12 +34,12 @@ enum Told {
 struct Server {
     net: RealNet,
     /// Events reported by a poll that the test has not asked for yet.
-    told: std::collections::VecDeque<Told>,
+    events: std::collections::VecDeque<Seen>,
 }
 
 impl Server {
     fn new(options: NetOptions) -> Self {
-        Self { net: RealNet::bind(&[loopback()], options).unwrap(), told: Default::default() }
+        Self { net: RealNet::bind(&[loopback()], options).unwrap(), events: Default::default() }
     }
 
     fn address(&self) -> SocketAddr {
@@ -55,16 +55,16 @@ impl Server {
         let mut buffers = Vec::new();
         self.net.take_buffers(&mut buffers);
         for event in events {
-            self.told.push_back(match event {
-                Event::Accepted { conn, .. } => Told::Accepted(conn),
+            self.events.push_back(match event {
+                Event::Accepted { conn, .. } => Seen::Accepted(conn),
                 Event::Received { conn, span } => {
                     let buffer = &buffers[span.buffer as usize];
-                    Told::Received(conn, buffer[span.start as usize..span.end as usize].to_vec())
+                    Seen::Received(conn, buffer[span.start as usize..span.end as usize].to_vec())
                 }
-                Event::Sent { conn, chunk } => Told::Sent(conn, chunk.as_slice().len()),
-                Event::Closed { conn, reason } => Told::Closed(conn, reason),
-                Event::Woken => Told::Woken,
-                Event::Timer => Told::Timer,
+                Event::Sent { conn, chunk } => Seen::Sent(conn, chunk.as_slice().len()),
+                Event::Closed { conn, reason } => Seen::Closed(conn, reason),
+                Event::Woken => Seen::Woken,
+                Event::Timer => Seen::Timer,
             });
         }
         for buffer in buffers {
@@ -72,11 +72,11 @@ impl Server {
         }
     }
 
-    fn next(&mut self) -> Told {
+    fn next(&mut self) -> Seen {
         loop {
-            match self.told.pop_front() {
-                Some(Told::Timer) => panic!("nothing came"),
-                Some(told) => return told,
+            match self.events.pop_front() {
+                Some(Seen::Timer) => panic!("nothing came"),
+                Some(event) => return event,
                 None => self.poll(TIMEOUT),
             }
         }
@@ -84,7 +84,7 @@ impl Server {
 
     fn accepted(&mut self) -> ConnId {
         match self.next() {
-            Told::Accepted(conn) => conn,
+            Seen::Accepted(conn) => conn,
             other => panic!("{other:?}"),
         }
     }
@@ -100,7 +100,7 @@ impl Server {
         let mut received = Vec::new();
         while received.len() < count {
             match self.next() {
-                Told::Received(from, bytes) if from == conn => received.extend(bytes),
+                Seen::Received(from, bytes) if from == conn => received.extend(bytes),
                 other => panic!("{other:?} after {} bytes", received.len()),
             }
         }
@@ -133,8 +133,8 @@ impl Server {
         for _ in 0..2 {
             self.poll(Some(Duration::ZERO));
         }
-        assert!(self.told.iter().all(|told| *told == Told::Timer), "{:?}", self.told);
-        self.told.clear();
+        assert!(self.events.iter().all(|event| *event == Seen::Timer), "{:?}", self.events);
+        self.events.clear();
     }
 }
 
@@ -171,10 +171,10 @@ fn many_connections_get_their_own_bytes_back() {
     let mut sending = std::collections::HashSet::new();
     while ended < clients.len() {
         match server.next() {
-            Told::Accepted(_) => open += 1,
-            Told::Received(conn, bytes) => owed.entry(conn).or_default().extend(bytes),
-            Told::Sent(conn, _) => assert!(sending.remove(&conn)),
-            Told::Closed(conn, reason) => {
+            Seen::Accepted(_) => open += 1,
+            Seen::Received(conn, bytes) => owed.entry(conn).or_default().extend(bytes),
+            Seen::Sent(conn, _) => assert!(sending.remove(&conn)),
+            Seen::Closed(conn, reason) => {
                 assert_eq!(reason, CloseReason::Peer);
                 server.net.close(conn);
                 ended += 1;
@@ -229,9 +229,9 @@ fn everyone_is_heard_in_turn_when_there_is_more_than_one_poll_takes() {
     let polls = 40_usize.div_ceil(RECEIVE_BUFFERS_PER_POLL);
     (0..polls).for_each(|_| server.poll(TIMEOUT));
     let mut heard = std::collections::HashSet::new();
-    for told in server.told.drain(..) {
-        match told {
-            Told::Received(conn, bytes) => assert!(heard.insert(conn) || bytes.len() == 64),
+    for event in server.events.drain(..) {
+        match event {
+            Seen::Received(conn, bytes) => assert!(heard.insert(conn) || bytes.len() == 64),
             other => panic!("{other:?}"),
         }
     }
@@ -250,7 +250,7 @@ fn a_turn_of_request_and_reply_costs_one_wait_one_receive_and_one_send() {
         client.write_all(b"0123456789").unwrap();
         server.receive(conn, 10);
         server.send(conn, b"reply");
-        assert_eq!(server.next(), Told::Sent(conn, 5));
+        assert_eq!(server.next(), Seen::Sent(conn, 5));
         let after = server.net.counters();
         assert_eq!(after.polls - before.polls, 1);
         assert_eq!((after.receives - before.receives, after.sends - before.sends), (1, 1));
@@ -267,10 +267,10 @@ fn a_connection_with_always_more_to_send_does_not_keep_others_from_being_heard()
     server.wait_for_bytes(conn, 5);
     for _ in 0..4 {
         server.poll(Some(Duration::ZERO));
-        while let Some(told) = server.told.pop_front() {
-            match told {
-                Told::Sent(..) => server.send(busy, b"x"),
-                Told::Received(from, bytes) => {
+        while let Some(event) = server.events.pop_front() {
+            match event {
+                Seen::Sent(..) => server.send(busy, b"x"),
+                Seen::Received(from, bytes) => {
                     return assert_eq!((from, &bytes[..]), (conn, &b"hello"[..]));
                 }
                 other => panic!("{other:?}"),
@@ -290,7 +290,7 @@ fn send_to_slow_reader(server: &mut Server, mut client: TcpStream, conn: ConnId,
     let mut received = vec![0; bytes.len()];
     thread::scope(|scope| {
         scope.spawn(|| client.read_exact(&mut received).unwrap());
-        assert_eq!(server.next(), Told::Sent(conn, bytes.len()));
+        assert_eq!(server.next(), Seen::Sent(conn, bytes.len()));
     });
     assert!(received == bytes);
     server.assert_silent();
@@ -330,7 +330,7 @@ fn the_other_connections_are_served_while_one_does_not_take_its_bytes() {
         client.write_all(b"ping").unwrap();
         assert_eq!(server.receive(conn, 4), b"ping");
         server.send(conn, b"pong");
-        assert_eq!(server.next(), Told::Sent(conn, 4));
+        assert_eq!(server.next(), Seen::Sent(conn, 4));
         client.read_exact(&mut [0; 4]).unwrap();
     }
 }
@@ -344,9 +344,9 @@ fn a_client_that_closed_its_sending_half_still_gets_its_reply() {
         client.write_all(b"request").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(server.receive(conn, 7), b"request");
-        assert_eq!(server.next(), Told::Closed(conn, CloseReason::Peer));
+        assert_eq!(server.next(), Seen::Closed(conn, CloseReason::Peer));
         server.send(conn, b"reply");
-        assert_eq!(server.next(), Told::Sent(conn, 5));
+        assert_eq!(server.next(), Seen::Sent(conn, 5));
         server.net.close(conn);
         let mut reply = String::new();
         client.read_to_string(&mut reply).unwrap();
@@ -369,7 +369,7 @@ fn the_end_of_a_stream_is_told_once_and_after_all_bytes() {
         client.write_all(&bytes).unwrap();
         drop(client);
         assert_eq!(server.receive(conn, count), bytes);
-        assert_eq!(server.next(), Told::Closed(conn, CloseReason::Peer));
+        assert_eq!(server.next(), Seen::Closed(conn, CloseReason::Peer));
         server.assert_silent();
         server.net.close(conn);
     }
@@ -381,7 +381,7 @@ fn a_reset_connection_is_gone() {
     let (client, conn) = server.connect();
     rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
     drop(client);
-    assert_eq!(server.next(), Told::Closed(conn, CloseReason::Error(ErrorKind::ConnectionReset)));
+    assert_eq!(server.next(), Seen::Closed(conn, CloseReason::Error(ErrorKind::ConnectionReset)));
     assert_eq!(server.net.connection_count(), 0);
     server.send(conn, b"too late");
     server.assert_silent();
@@ -396,7 +396,7 @@ fn a_send_that_fails_is_told_and_ends_the_connection() {
     rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
     drop(client);
     match server.next() {
-        Told::Closed(gone, CloseReason::Error(_)) => assert_eq!(gone, conn),
+        Seen::Closed(gone, CloseReason::Error(_)) => assert_eq!(gone, conn),
         other => panic!("{other:?}"),
     }
     server.assert_silent();
@@ -408,15 +408,15 @@ fn a_send_after_the_peers_end_may_still_fail() {
     let mut server = Server::new(NetOptions::default());
     let (client, conn) = server.connect();
     drop(client);
-    assert_eq!(server.next(), Told::Closed(conn, CloseReason::Peer));
+    assert_eq!(server.next(), Seen::Closed(conn, CloseReason::Peer));
     server.send(conn, b"nobody reads this");
-    assert_eq!(server.next(), Told::Sent(conn, 17));
+    assert_eq!(server.next(), Seen::Sent(conn, 17));
     // The peer has already answered with a reset, or will soon.
     loop {
         server.send(conn, b"nor this");
         match server.next() {
-            Told::Sent(..) => {}
-            Told::Closed(gone, CloseReason::Error(_)) => break assert_eq!(gone, conn),
+            Seen::Sent(..) => {}
+            Seen::Closed(gone, CloseReason::Error(_)) => break assert_eq!(gone, conn),
             other => panic!("{other:?}"),
         }
     }
@@ -444,9 +444,9 @@ fn nothing_is_told_of_a_connection_after_its_close() {
     server.send(second, b"bye");
     server.net.close(second);
     server.assert_silent();
-    let mut told = String::new();
-    reported.read_to_string(&mut told).unwrap();
-    assert_eq!(told, "bye");
+    let mut text = String::new();
+    reported.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "bye");
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_paused_connection_is_silent_and_loses_nothing() {
     server.assert_silent();
     server.net.resume(conn);
     assert_eq!(server.receive(conn, 5), b"first");
-    assert_eq!(server.next(), Told::Closed(conn, CloseReason::Peer));
+    assert_eq!(server.next(), Seen::Closed(conn, CloseReason::Peer));
     server.net.resume(conn);
     server.assert_silent();
 }
@@ -498,12 +498,12 @@ fn a_client_above_the_limit_is_told_so_and_a_free_place_is_given_again() {
     // That the former connection is writable is an edge, too, and may come first.
     while server.net.counters().refusals == 0 {
         server.poll(TIMEOUT);
-        assert!(server.told.is_empty(), "{:?}", server.told);
+        assert!(server.events.is_empty(), "{:?}", server.events);
     }
     server.assert_silent();
-    let mut told = String::new();
-    third.read_to_string(&mut told).unwrap();
-    assert_eq!(told, "-ERR full\r\n");
+    let mut text = String::new();
+    third.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "-ERR full\r\n");
     assert_eq!(server.net.counters().refusals, 1);
     server.net.close(conn);
     server.connect();
@@ -513,10 +513,10 @@ fn a_client_above_the_limit_is_told_so_and_a_free_place_is_given_again() {
 fn a_timeout_is_told_and_a_poll_without_one_does_not_wait() {
     let mut server = Server::new(NetOptions::default());
     server.poll(Some(Duration::from_millis(2)));
-    assert_eq!(server.told.pop_front(), Some(Told::Timer));
+    assert_eq!(server.events.pop_front(), Some(Seen::Timer));
     server.poll(Some(Duration::ZERO));
-    assert_eq!(server.told.pop_front(), Some(Told::Timer));
-    assert!(server.told.is_empty());
+    assert_eq!(server.events.pop_front(), Some(Seen::Timer));
+    assert!(server.events.is_empty());
 }
 
 #[test]
@@ -530,15 +530,15 @@ fn waking_from_other_threads_ends_a_poll_and_is_told_once() {
                 thread::spawn(move || waker.wake_by_ref())
             })
             .collect();
-        assert_eq!(server.next(), Told::Woken);
+        assert_eq!(server.next(), Seen::Woken);
         for waker in wakers {
             waker.join().unwrap();
         }
         // Wakes after the first poll cause at most one more.
         server.poll(Some(Duration::ZERO));
-        server.told.retain(|told| *told != Told::Timer);
-        assert!(server.told.len() <= 1, "{:?}", server.told);
-        server.told.clear();
+        server.events.retain(|event| *event != Seen::Timer);
+        assert!(server.events.len() <= 1, "{:?}", server.events);
+        server.events.clear();
         server.assert_silent();
     }
 }
@@ -608,7 +608,7 @@ fn a_unix_socket_serves_and_its_file_goes_with_it() {
     let path = folder.path().join("socket");
     let address = Address::Unix(path.clone());
     let net = RealNet::bind(std::slice::from_ref(&address), NetOptions::default()).unwrap();
-    let mut server = Server { net, told: Default::default() };
+    let mut server = Server { net, events: Default::default() };
     assert_eq!(server.net.addresses(), std::slice::from_ref(&address));
     let mut client = UnixStream::connect(&path).unwrap();
     client.set_read_timeout(TIMEOUT).unwrap();
@@ -616,9 +616,9 @@ fn a_unix_socket_serves_and_its_file_goes_with_it() {
     client.write_all(b"ping").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(server.receive(conn, 4), b"ping");
-    assert_eq!(server.next(), Told::Closed(conn, CloseReason::Peer));
+    assert_eq!(server.next(), Seen::Closed(conn, CloseReason::Peer));
     server.send(conn, b"pong");
-    assert_eq!(server.next(), Told::Sent(conn, 4));
+    assert_eq!(server.next(), Seen::Sent(conn, 4));
     client.read_exact(&mut [0; 4]).unwrap();
 
     let error = RealNet::bind(std::slice::from_ref(&address), NetOptions::default()).unwrap_err();

@@ -7,7 +7,7 @@ use crate::{DiskErrorKind, DiskOperation, FileName};
 pub enum Repeat {
     /// One operation fails; those after it succeed.
     Once,
-    /// That operation and all after it fail.
+    /// The operation and all after it fail.
     Forever,
 }
 

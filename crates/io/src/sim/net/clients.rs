@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Pipe, Shared, lock};
+use super::{Pipe, SimNetState, lock};
 use crate::ConnId;
 
 /// Id of a simulated client, valid from its connect on.
@@ -12,7 +12,7 @@ pub struct ClientId(pub u32);
 /// Clients' end of a [`super::SimNet`]. Clones are the same end.
 #[derive(Clone, Debug)]
 pub struct SimClients {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SimNetState>>,
 }
 
 #[derive(Debug)]
@@ -20,17 +20,17 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     /// Bytes that the client wrote and the server has not received yet.
     pub(super) written: Pipe,
-    /// Whether the client closed its sending half.
+    /// True if the client closed its sending half.
     pub(super) written_ended: bool,
-    /// Whether the server got the end of the stream, after all bytes.
+    /// True if the server got the end of the stream, after all bytes.
     pub(super) end_reported: bool,
-    /// Whether the client neither writes nor reads any more.
+    /// True if the client neither writes nor reads any more.
     pub(super) closed: bool,
-    /// Whether the client broke the connection.
+    /// True if the client broke the connection.
     pub(super) reset: bool,
-    /// Whether the server sends no more.
+    /// True if the server sends no more.
     pub(super) finished: bool,
-    /// Whether the client takes the bytes in transit.
+    /// True if the client takes the bytes in transit.
     pub(super) reading: bool,
     /// Bytes that the server sent and that have not arrived at the client yet.
     pub(super) under_way: Pipe,
@@ -67,7 +67,7 @@ impl Client {
 }
 
 impl SimClients {
-    pub(super) fn new(shared: Arc<Mutex<Shared>>) -> Self {
+    pub(super) fn new(shared: Arc<Mutex<SimNetState>>) -> Self {
         Self { shared }
     }
 

@@ -13,7 +13,7 @@ pub(crate) enum Record<'a> {
     Extents {
         /// Number of the file.
         id: u32,
-        /// Whether they came or went.
+        /// Kind of change of these extents.
         presence: Presence,
         /// Runs of extents that the record lists.
         runs: RunsRead<'a>,

@@ -7,7 +7,7 @@ use crate::disk::extents::Extents;
 struct Cache {
     extents: File,
     queues: S3Fifo,
-    room: usize,
+    capacity: usize,
     count: usize,
 }
 
@@ -29,8 +29,13 @@ impl ExtentStates for File {
 }
 
 impl Cache {
-    fn new(room: usize) -> Self {
-        Self { extents: File(Extents::new(100_000)), queues: S3Fifo::new(room), room, count: 0 }
+    fn new(capacity: usize) -> Self {
+        Self {
+            extents: File(Extents::new(100_000)),
+            queues: S3Fifo::new(capacity),
+            capacity,
+            count: 0,
+        }
     }
 
     /// Reads an extent, and inserts it if it is missing. Returns whether it was there.
@@ -39,13 +44,13 @@ impl Cache {
             self.extents.0.touch(extent, self.queues.tick());
             return true;
         }
-        self.make_room();
+        self.make_space();
         self.insert(extent, Entrance::New);
         false
     }
 
-    fn make_room(&mut self) {
-        while self.room <= self.count {
+    fn make_space(&mut self) {
+        while self.capacity <= self.count {
             let victim = self.queues.pop(&self.extents).expect("somebody is there");
             assert!(self.extents.0.remove(victim.extent), "who has to go is there");
             self.count -= 1;
@@ -61,7 +66,7 @@ impl Cache {
     /// Inserts an extent without reading it.
     fn copy(&mut self, extent: u32) {
         if !self.extents.0.is_present(extent) {
-            self.make_room();
+            self.make_space();
             self.insert(extent, Entrance::Sequential);
         }
     }
@@ -173,8 +178,9 @@ fn an_empty_cache_has_no_victim() {
 
 #[test]
 fn a_skewed_load_hits_more_often_than_with_lru() {
-    let room = 500;
-    let (mut cache, mut lru) = (Cache::new(room), Lru { room, clock: 0, times: HashMap::new() });
+    let capacity = 500;
+    let (mut cache, mut lru) =
+        (Cache::new(capacity), Lru { capacity, clock: 0, times: HashMap::new() });
     let (mut hits, mut lru_hits, mut state) = (0, 0, 1_u64);
     for _ in 0..100_000 {
         state =
@@ -190,7 +196,7 @@ fn a_skewed_load_hits_more_often_than_with_lru() {
 }
 
 struct Lru {
-    room: usize,
+    capacity: usize,
     clock: u64,
     times: HashMap<u32, u64>,
 }
@@ -199,7 +205,7 @@ impl Lru {
     fn read(&mut self, extent: u32) -> bool {
         self.clock += 1;
         let hit = self.times.insert(extent, self.clock).is_some();
-        if self.room < self.times.len() {
+        if self.capacity < self.times.len() {
             let oldest = *self.times.iter().min_by_key(|(_, time)| **time).unwrap().0;
             self.times.remove(&oldest);
         }

@@ -193,7 +193,7 @@ proptest! {
         run.scene.file_system.heal();
         run.disk.check();
         run.disk.check();
-        fault::check_while_locked(&run.disk);
+        failing_disk::check_while_locked(&run.disk);
         let after = stats(&run.disk);
         prop_assert_eq!(after.bypassed, None);
         // The index lists extents that the test corrupted and nobody read since.
