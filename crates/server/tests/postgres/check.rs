@@ -1,11 +1,6 @@
 //! Output and exit code of `busload check` on Postgres tables.
 
-use tempfile::tempdir;
-
-use super::{
-    Relation, Served,
-    support::{Server, checked, run},
-};
+use super::{Relation, support::checked};
 
 #[test]
 fn a_table_that_can_be_served_is_described() {
