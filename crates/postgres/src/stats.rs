@@ -33,7 +33,7 @@ impl Counter {
 }
 
 /// Statistics and state of a table. All counters only grow.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TableStats {
     /// Counters of the request queue.
     pub queue: QueueStats,

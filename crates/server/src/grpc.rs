@@ -2,11 +2,11 @@
 //! tools expect.
 //!
 //! ```text
-//!  http --> routes --> Chunks --> ChunkStores: answers at once from memory or page cache, else
-//!              |          |                    waits for disk or object store
-//!              |          +-----> Answers: the messages of GetChunks
-//!              +-----> Health
-//!              +-----> Reflection (v1 and v1alpha)
+//!  http::routes --> Chunks --> ChunkStores: answers at once from memory or page cache, else
+//!          |           |                    waits for disk or object store
+//!          |           +-----> Answers: the messages of GetChunks
+//!          +-----> Health
+//!          +-----> Reflection (v1 and v1alpha)
 //! ```
 //!
 //! **Limits** are in [`limits`]; a call that exceeds one fails with `RESOURCE_EXHAUSTED`, or with
@@ -34,51 +34,48 @@ use tonic::{Status as Refusal, body::Body, server::NamedService, service::Routes
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use crate::{
-    http::limits::MESSAGE_BYTES_MAX,
-    remotesapi::{self, Remotesapi},
-    shown::Shown,
-    status::Status,
-};
+use crate::{shown::Shown, status::Status};
+
+const DESCRIPTORS_ARE_VALID: &str = "the descriptors are the compiler's own";
 
 /// Answer to a request for a method that is no call of gRPC.
 const NO_CALL: &str = "expected a call of gRPC, with `content-type: application/grpc`\n";
 
-/// Prefix of the paths of health calls.
-pub const HEALTH: &str = "/grpc.health.v1.Health/";
-/// Prefix of the paths of reflection calls.
-const REFLECTION: &str = "/grpc.reflection.";
-/// Prefix of the paths of calls for chunks.
-const CHUNKS: &str = "/busload.v1.Chunks/";
-
-/// Returns the limit of a request message of a call with this path.
-pub fn request_bytes_max(path: &str) -> usize {
-    [
-        (HEALTH, limits::HEALTH_REQUEST_BYTES_MAX),
-        (REFLECTION, limits::REFLECTION_REQUEST_BYTES_MAX),
-        (CHUNKS, limits::REQUEST_BYTES_MAX),
-    ]
-    .into_iter()
-    .find_map(|(service, bytes_max)| path.starts_with(service).then_some(bytes_max))
-    .unwrap_or(MESSAGE_BYTES_MAX)
+/// Returns the router of `busload.v1.Chunks`.
+pub fn chunks(status: &Arc<Status>) -> Router {
+    let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)));
+    router(services().add_service(chunks.max_decoding_message_size(limits::REQUEST_BYTES_MAX)))
 }
 
-/// Returns the routes of all services.
-pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
-    let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)))
-        .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
+/// Returns the router of the health service.
+pub fn health(status: &Arc<Status>) -> Router {
     let health = HealthServer::new(health::Health::new(Arc::clone(status)))
         .max_decoding_message_size(limits::HEALTH_REQUEST_BYTES_MAX);
-    let known = "the descriptors are the compiler's own";
-    let (v1, v1alpha) =
-        (reflection().build_v1().expect(known), reflection().build_v1alpha().expect(known));
-    let routes = Routes::from(Router::new())
-        .add_service(chunks)
-        .add_service(remotesapi::service(remotesapi))
-        .add_service(health)
-        .add_service(v1.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX))
-        .add_service(v1alpha.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX));
-    routes.into_axum_router().route_layer(middleware::from_fn(only_calls))
+    router(services().add_service(health))
+}
+
+/// Returns the router of the reflection service.
+pub fn reflection_v1() -> Router {
+    let service = reflection().build_v1().expect(DESCRIPTORS_ARE_VALID);
+    let bytes_max = limits::REFLECTION_REQUEST_BYTES_MAX;
+    router(services().add_service(service.max_decoding_message_size(bytes_max)))
+}
+
+/// Returns the router of the reflection service's first version, for which some tools ask.
+pub fn reflection_v1alpha() -> Router {
+    let service = reflection().build_v1alpha().expect(DESCRIPTORS_ARE_VALID);
+    let bytes_max = limits::REFLECTION_REQUEST_BYTES_MAX;
+    router(services().add_service(service.max_decoding_message_size(bytes_max)))
+}
+
+/// Returns an empty set of services. Tonic's own default would answer for all other paths, too.
+pub fn services() -> Routes {
+    Routes::from(Router::new())
+}
+
+/// Returns the router of these services, which answer calls of gRPC only.
+pub fn router(services: Routes) -> Router {
+    services.into_axum_router().route_layer(middleware::from_fn(only_calls))
 }
 
 fn reflection() -> Builder<'static> {

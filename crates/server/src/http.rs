@@ -3,9 +3,11 @@
 //! pipeline writes, and no request of a Redis client passes through it.
 //!
 //! ```text
-//!  accept --> connection --> account --> access --> router --+--> pages, metrics
+//!  accept --> connection --> account --> access --> routes --+--> pages, metrics, cache_api
 //!  (permits)  (stalls)       (memory)   (names, password)    +--> gRPC, downloads
 //! ```
+//!
+//! **Routes** (`routes`). One table has every path, its handler, who may call it, and its limits.
 //!
 //! **Limits** ([`limits`]). The number of connections is bounded, and further ones wait to be
 //! accepted. Connections are closed when they are idle, or when their clients stop taking answers.
@@ -25,6 +27,8 @@ mod front_metrics;
 pub mod limits;
 mod metrics;
 mod names;
+mod pages;
+mod routes;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -33,14 +37,6 @@ use std::{
     thread,
 };
 
-use axum::{
-    Router,
-    extract::State as Extract,
-    http::{StatusCode, header},
-    middleware,
-    response::{IntoResponse, Response},
-    routing::get,
-};
 use tokio::runtime::{Builder, Runtime};
 
 pub use access::{Access, basic};
@@ -49,24 +45,7 @@ pub use front::{Asked, Front};
 pub use limits::CONNECTION_COUNT_LIMIT;
 pub use names::{HostName, Names};
 
-use crate::{
-    failure::Failure,
-    grpc,
-    remotesapi::{self, Remotesapi},
-    status::{State, Status},
-};
-
-const PAGE: &str = "\
-<!doctype html>
-<html lang=\"en\"><meta charset=\"utf-8\"><title>busload</title>
-<h1>busload</h1>
-<ul>
-<li><a href=\"/healthz\">/healthz</a>: 200 while the process lives
-<li><a href=\"/readyz\">/readyz</a>: 200 when it serves, else 503 and why not
-<li><a href=\"/metrics\">/metrics</a>: metrics, for Prometheus
-</ul>
-</html>
-";
+use crate::{failure::Failure, status::Status};
 
 /// Threads and connections of the front.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +83,8 @@ pub fn start(
     };
     // Spawned, so that with several threads this one only waits.
     let metrics = Arc::clone(&front.metrics);
-    let accept = accept::serve(listener, router(status, front), size.connections_max, metrics);
+    let accept =
+        accept::serve(listener, routes::router(status, front), size.connections_max, metrics);
     let serve = async move { tokio::spawn(accept).await };
     let body = move || {
         if let Err(error) = runtime.block_on(serve) {
@@ -121,42 +101,4 @@ fn runtime(threads: NonZeroUsize) -> std::io::Result<Runtime> {
         _ => Builder::new_multi_thread(),
     };
     builder.worker_threads(threads.get()).thread_name("http").enable_io().enable_time().build()
-}
-
-fn router(status: Arc<Status>, front: Front) -> Router {
-    let front = Arc::new(front);
-    let remotesapi = Remotesapi::new(Arc::clone(&status), Arc::clone(&front));
-    Router::new()
-        .route("/", get(async || text("text/html; charset=utf-8", PAGE.to_owned())))
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .route(
-            "/metrics",
-            get({
-                let metrics = Arc::clone(&front.metrics);
-                async move |Extract(status): Extract<Arc<Status>>| {
-                    text(
-                        "text/plain; version=0.0.4; charset=utf-8",
-                        metrics::render(&status, &metrics),
-                    )
-                }
-            }),
-        )
-        .with_state(Arc::clone(&status))
-        .merge(cache_api::router(Arc::clone(&status)))
-        .merge(remotesapi::routes(&remotesapi))
-        .merge(grpc::routes(&status, &remotesapi))
-        .fallback(grpc::nothing_here)
-        // Added last, so that it wraps every route.
-        .layer(middleware::from_fn_with_state(front, access::guard))
-}
-
-async fn ready(Extract(status): Extract<Arc<Status>>) -> Response {
-    let state = status.state();
-    let code = if state == State::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, format!("{state}\n")).into_response()
-}
-
-fn text(kind: &'static str, body: String) -> Response {
-    ([(header::CONTENT_TYPE, kind)], body).into_response()
 }

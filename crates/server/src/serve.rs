@@ -12,30 +12,22 @@
 //! Addresses come first, so that a port in use is known before minutes of recovery. The server
 //! starts even if a source cannot be reached.
 
-use std::{
-    fmt::Write,
-    fs,
-    path::Path,
-    sync::Arc,
-    thread::{self, JoinHandle},
-};
+use std::{fmt::Write, sync::Arc, thread::JoinHandle};
 
-use busload_io::{
-    Address, Clock, Disk, Net, NetOptions, OsRng, RealClock, RealDisk, RealNet,
-    handover::ThreadWaker,
-};
-use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
+use busload_io::{Address, Clock, Net, NetOptions, RealClock, RealNet, handover::ThreadWaker};
+use busload_log::Progress;
 use busload_pipeline::{
     net::NetStage,
-    tx::{self, Now, StartError, Tx},
     wiring::{self, Ending},
 };
 
 use crate::{
     chunk_stores::ChunkStores,
-    config::{Config, Size},
+    config::Config,
     failure::Failure,
-    http, log_tools, logger, open_files, signals,
+    http, logger, open_files,
+    recovery::{Recovered, recover},
+    signals,
     sources::{Place, Sources, attach_chunks},
     status::Status,
 };
@@ -113,100 +105,6 @@ fn bind(config: &mut Config) -> Result<RealNet, Failure> {
     Ok(net)
 }
 
-/// Results of a recovery that the server runs on.
-struct Recovered {
-    tx: Tx,
-    progress: Progress,
-    log_threads: Vec<JoinHandle<()>>,
-}
-
-fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recovered, Failure> {
-    let directory = config.log_directory();
-    open_files::fit_log(&directory);
-    let disk = RealDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
-    announce_recovery(&disk);
-    let started = clock.now();
-    let now = Now { monotonic: started, wall_ms: clock.wall_ms() };
-    let (stats, signals) = (Arc::clone(&status.stats), Arc::clone(&status.signals));
-    let settings = config.settings.clone();
-    let opened =
-        tx::open(disk, Options::default(), settings, stats, signals, Box::new(OsRng::new()), now)
-            .map_err(|error| start_failure(error, &config.data))?;
-    note_process(&directory);
-    say_recovered(&opened.report, (clock.now() - started).as_secs_f64());
-    status.recovered(opened.progress.clone());
-    let (stage, helper) = (opened.stage, opened.helper);
-    let log_threads = vec![spawn("log", || stage.run())?, spawn("zero-ahead", || helper.run())?];
-    Ok(Recovered { tx: opened.tx, progress: opened.progress, log_threads })
-}
-
-/// Explains to people why the log or the tables refuse a start.
-pub fn start_failure(error: StartError, data: &Path) -> Failure {
-    match error {
-        StartError::Log(OpenError::Locked { path }) => {
-            let holder = fs::read_to_string(&path).unwrap_or_default();
-            let process = match holder.trim().parse::<u32>() {
-                Ok(process) => format!("process {process}"),
-                Err(_) => "another process".to_owned(),
-            };
-            Failure::run(format!(
-                "{} is in use by {process}; expected a directory of its own for each server",
-                data.display()
-            ))
-        }
-        StartError::Log(error) => Failure::run(error.to_string()),
-        StartError::Catalogue(message) => Failure::usage(message),
-        StartError::Failed(message) => Failure::run(message),
-    }
-}
-
-/// Says how large the log is, because a large one takes a while.
-fn announce_recovery(disk: &RealDisk) {
-    let lengths =
-        disk.list().into_iter().flatten().filter_map(|name| fs::metadata(disk.path(&name)).ok());
-    let bytes: u64 = lengths.map(|metadata| metadata.len()).sum();
-    log::debug!("reading {} of log in {}", Size(bytes), disk.directory().display());
-}
-
-/// Writes the process id for the error message of a second process. Nothing else needs it, so a
-/// failure is ignored.
-fn note_process(directory: &Path) {
-    let _ = fs::write(directory.join(LOCK_NAME), format!("{}\n", std::process::id()));
-}
-
-fn say_recovered(report: &RecoveryReport, seconds: f64) {
-    if let Some(torn) = &report.torn_tail {
-        log::warn!(
-            "the end of the log was torn: {} is cut at offset {} (LSN {}), {} behind it were never \
-             acknowledged as synced",
-            torn.path.display(),
-            torn.offset,
-            torn.lsn,
-            Size(torn.bytes)
-        );
-    }
-    if 0 < report.segments && !report.end_is_named {
-        log::warn!("{}; from now on it can", log_tools::END_UNNAMED);
-    }
-    logger::say(&format!(
-        "recovered {} records, {} in {} segments, in {seconds:.3} s ({:.0} records/s); {}",
-        report.records,
-        Size(report.bytes),
-        report.segments,
-        report.records as f64 / seconds.max(1e-6),
-        ended_before(report)
-    ));
-}
-
-/// Says how the last run on this log ended.
-pub fn ended_before(report: &RecoveryReport) -> &'static str {
-    match (report.segments, report.clean_shutdown) {
-        (0, _) => "the log is new",
-        (_, true) => "the last run ended with a clean shutdown",
-        (_, false) => "the last run did not end with a clean shutdown",
-    }
-}
-
 fn ready_line(config: &Config, http: Option<std::net::SocketAddr>) -> String {
     let mut line = "ready".to_owned();
     // Writing to a string cannot fail.
@@ -215,11 +113,6 @@ fn ready_line(config: &Config, http: Option<std::net::SocketAddr>) -> String {
     http.iter().for_each(|address| _ = write!(line, " http={address}"));
     let _ = write!(line, " data={} net_threads={}", config.data.display(), config.net_threads);
     line
-}
-
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    let spawned = thread::Builder::new().name(name.into()).spawn(body);
-    spawned.map_err(|error| Failure::run(format!("cannot start the thread {name}: {error}")))
 }
 
 /// Aborts the process on a panic in any thread: half a pipeline would hang, and the log recovers

@@ -13,6 +13,7 @@ use busload_resp::reply::Reply;
 use support::{
     Client, Server, TIMEOUT,
     client::{binary_command, command},
+    fixtures,
 };
 use tempfile::tempdir;
 
@@ -195,6 +196,49 @@ fn http_says_how_it_is() {
     assert!(1.0 <= server.metric("busload_commands_total"));
     assert!(2.0 <= server.metric("busload_log_durable_lsn"), "the table and the key");
     assert_eq!(server.metric("busload_ready"), 1.0);
+}
+
+/// Reads the rows of docs/metrics.md, which a unit test holds against the table of metrics: name,
+/// type and labels.
+fn documented_metrics() -> Vec<(String, String, Vec<String>)> {
+    let page = include_str!("../../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
+    rows.map(|row| {
+        let mut cells = row.split(" | ");
+        let name = cells.next().unwrap().trim_end_matches('`').to_owned();
+        let kind = cells.next().unwrap().to_owned();
+        let labels = cells.next().unwrap().split(", ").map(|label| label.replace('`', ""));
+        (name, kind, labels.filter(|label| !label.is_empty()).collect())
+    })
+    .collect()
+}
+
+#[test]
+fn a_server_with_all_kinds_of_tables_exports_the_documented_metrics() {
+    let directory = tempdir().unwrap();
+    let chunks = fixtures::table("db", "real-classic", "disk_free=0");
+    let postgres = "objects=postgres://app@127.0.0.1:1/lake?relation=objects&key=path";
+    let tables = ["--table", &chunks, "--table", postgres];
+    let server = Server::start(&directory.path().join("d"), &tables);
+    assert_eq!(server.client().text(&["SET", "a", "1"]), "OK");
+    let (_, page) = server.http("/metrics");
+    let mut exported: Vec<(String, String, Vec<String>)> = Vec::new();
+    for line in page.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = family.split_once(' ').unwrap();
+            exported.push((name.to_owned(), kind.to_owned(), Vec::new()));
+        } else if !line.starts_with('#') {
+            let (name, _, labels) = exported.last_mut().unwrap();
+            assert!(line.starts_with(name.as_str()), "{line} is not of {name}");
+            let names = line.split("=\"").filter_map(|part| part.rsplit(['{', ',']).next());
+            let found: Vec<_> = names.map(str::to_owned).collect();
+            *labels = found[..found.len() - 1].to_vec().max(labels.clone());
+        }
+    }
+    let mut documented = documented_metrics();
+    exported.sort();
+    documented.sort();
+    assert_eq!(exported, documented);
 }
 
 #[test]

@@ -58,6 +58,14 @@ pub fn soak() -> Result<()> {
     steps.finish()
 }
 
+/// Writes the page of metrics. Only the server's own test can read the table: the server is a
+/// binary, and xtask depends on none of our crates.
+pub fn write_metrics_page() -> Result<()> {
+    let mut test = cargo();
+    test.env("BUSLOAD_WRITE_DOCS", "1");
+    run(test.args(["test", "--package", "busload", "--bins", "the_page_of_metrics_is_up_to_date"]))
+}
+
 /// The hand-over between threads in every interleaving. Other flags mean other artifacts: they lie
 /// apart.
 fn loom() -> Result<()> {

@@ -1,4 +1,4 @@
-//! Tasks that CI and people run: `cargo xtask ci | test | soak | rules | words | limits | clients`.
+//! Tasks that CI and people run: `cargo xtask TASK`.
 //!
 //! ```text
 //!  ci ------> format, words, rules, lints, docs, tests, loom, clients
@@ -7,6 +7,7 @@
 //!  rules ---> rules
 //!  words ---> words
 //!  limits --> the table of docs/limits.md
+//!  metrics -> docs/metrics.md, by a test of the server
 //!  clients -> a server of its own, and stock clients against it
 //! ```
 //!
@@ -51,6 +52,8 @@ enum Task {
     Rules,
     /// Write the table of docs/limits.md from the constants of all limits.rs
     Limits,
+    /// Write docs/metrics.md from the server's table of metrics
+    Metrics,
     /// Words that have a better one, lines that are too long, docs that say nothing
     Words,
     /// Run stock Redis clients against a freshly built server
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Task::Soak => ci::soak(),
         Task::Rules => rules::check(),
         Task::Limits => limits::run(limits::Mode::Write),
+        Task::Metrics => ci::write_metrics_page(),
         Task::Words => words::check(),
         Task::Clients(arguments) => clients::run(&arguments),
     };

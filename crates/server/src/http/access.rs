@@ -47,11 +47,12 @@ use sha2::Sha256;
 use tokio::time::Instant;
 use tonic::{Status as Refusal, body::Body};
 
-use super::front::Front;
-use crate::{grpc, remotesapi::DOWNLOADS};
+use super::{
+    front::Front,
+    routes::{self, Caller},
+};
+use crate::grpc;
 
-/// Paths that supervisors ask for without a password.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// Value of `WWW-Authenticate` in a refusal (RFC 7617).
 const CHALLENGE: &str = "Basic realm=\"busload\"";
 /// The only authentication scheme that is accepted.
@@ -220,9 +221,9 @@ pub async fn guard(
         metrics.foreign_refused.fetch_add(1, Ordering::Relaxed);
         return foreign.into_response(request.headers());
     }
-    let checked = match is_open(request.uri().path()) {
-        true => Ok(()),
-        false => access.check(request.headers(), &visitor),
+    let checked = match routes::caller(request.uri().path()) {
+        Caller::Anybody | Caller::UrlKey => Ok(()),
+        Caller::Password => access.check(request.headers(), &visitor),
     };
     match checked {
         Ok(()) => next.run(request).await,
@@ -237,11 +238,6 @@ pub async fn guard(
             denied.into_response(request.headers())
         }
     }
-}
-
-/// Whether this path needs no password: it is public, or checks a key itself.
-fn is_open(path: &str) -> bool {
-    OPEN.contains(&path) || path.strip_prefix(DOWNLOADS).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns the header value that clients send to give a password.

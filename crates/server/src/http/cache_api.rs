@@ -13,12 +13,10 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
     body::Body,
     extract::{Path, State as Extract},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use busload_dolt::Store;
 use busload_io::{Clock, RealClock};
@@ -48,15 +46,8 @@ const LINE_INTERVAL: Duration = Duration::from_millis(200);
 /// Permits of the work.
 static WORK: Semaphore = Semaphore::const_new(WORK_COUNT_MAX);
 
-/// Returns the routes below `/api/cache`.
-pub fn router(status: Arc<Status>) -> Router {
-    Router::new()
-        .route("/api/cache", get(list))
-        .route("/api/cache/{name}/{action}", post(act))
-        .with_state(status)
-}
-
-async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
+/// Answers with a list of all caches.
+pub async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
     let listing = |stores: &Arc<ChunkStores>| {
         let tables = stores.tables().iter();
         let listing = |table: &crate::chunk_stores::ChunkTable| {
@@ -70,7 +61,8 @@ async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
         .into_response()
 }
 
-async fn act(
+/// Answers with the progress and the outcome of work on a cache.
+pub async fn act(
     Extract(status): Extract<Arc<Status>>,
     Path((name, action)): Path<(String, String)>,
 ) -> Response {

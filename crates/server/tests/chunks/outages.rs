@@ -76,7 +76,7 @@ fn a_server_ends_in_order_while_reads_hang() {
             served.client.send(&command(&["GET", key]));
         }
         eventually("all wait", || {
-            served.server.metric("busload_chunks_waiting{table=\"db\"}") == 100.0
+            served.server.metric("busload_queue_waiting{table=\"db\"}") == 100.0
         });
         let data = served.data;
         assert!(served.server.stop().success());
@@ -151,7 +151,7 @@ fn more_requests_than_may_wait_are_refused_at_once() {
     let replies: Vec<String> = (0..8).map(|_| text(&served.client.receive().unwrap())).collect();
     let full = "-ERR table db: too many requests are waiting, try again later";
     assert_eq!(replies.iter().filter(|reply| *reply == full).count(), 3, "{replies:?}");
-    assert_eq!(served.server.metric("busload_chunks_refused_total{table=\"db\"}"), 3.0);
+    assert_eq!(served.server.metric("busload_queue_refused_total{table=\"db\"}"), 3.0);
     // The queue has room again.
     assert_ne!(served.run(&format!("GET db:{UNKNOWN}")), full);
 }
@@ -162,7 +162,7 @@ fn clients_that_go_away_leave_no_request_behind() {
     let table = table_at(listener.local_addr().unwrap(), "timeout=10m");
     for threads in ["0", "1"] {
         let served = Served::start(&[&table], &["--net-threads", threads]);
-        let waiting = || served.server.metric("busload_chunks_waiting{table=\"db\"}");
+        let waiting = || served.server.metric("busload_queue_waiting{table=\"db\"}");
         let mut leaving = served.server.client();
         let staying = &mut served.server.client();
         staying.send(&command(&["GET", &format!("db:{UNKNOWN}")]));

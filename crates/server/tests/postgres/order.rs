@@ -68,12 +68,10 @@ fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_asks() {
             });
         }
     });
-    let reads = served
-        .server
-        .metric("busload_postgres_requests_total{table=\"objects\",operation=\"read\"}");
-    let batches = served
-        .server
-        .metric("busload_postgres_batches_total{table=\"objects\",operation=\"read\"}");
+    let reads =
+        served.server.metric("busload_queue_requests_total{table=\"objects\",operation=\"read\"}");
+    let batches =
+        served.server.metric("busload_queue_batches_total{table=\"objects\",operation=\"read\"}");
     assert_eq!(reads, 1200.0);
     assert!(batches < reads, "{batches} batches for {reads} reads");
 }

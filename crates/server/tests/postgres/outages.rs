@@ -11,7 +11,7 @@ use super::{
 
 const LOCK: &str = "BEGIN; LOCK TABLE @ IN ACCESS EXCLUSIVE MODE";
 const ERROR: &str = "-ERR table objects: ";
-const IN_FLIGHT: &str = "busload_postgres_batches_in_flight{table=\"objects\"}";
+const IN_FLIGHT: &str = "busload_queue_batches_in_flight{table=\"objects\"}";
 
 /// Returns whether a reply says that the request timed out and that nothing was written. The second
 /// text is the pipeline's, which it sends if the table's own thread was held up.
@@ -184,7 +184,7 @@ fn a_full_line_refuses_at_once() {
     waiting.send(&command(&["GET", "objects:0"]));
     while served.server.metric(IN_FLIGHT) < 1.0 {}
     let mut asked = 1;
-    while served.server.metric("busload_postgres_waiting{table=\"objects\"}") < 10.0 {
+    while served.server.metric("busload_queue_waiting{table=\"objects\"}") < 10.0 {
         waiting.send(&command(&["GET", &format!("objects:{asked}")]));
         asked += 1;
     }
@@ -278,8 +278,8 @@ fn clients_that_leave_take_their_requests_with_them() {
     rustix::net::sockopt::set_socket_linger(&leaving.stream, Some(std::time::Duration::ZERO))
         .unwrap();
     drop(leaving);
-    while served.server.metric("busload_postgres_left_total{table=\"objects\"}") < 50.0 {}
-    assert_eq!(served.server.metric("busload_postgres_waiting{table=\"objects\"}"), 0.0);
+    while served.server.metric("busload_queue_cancelled_total{table=\"objects\"}") < 50.0 {}
+    assert_eq!(served.server.metric("busload_queue_waiting{table=\"objects\"}"), 0.0);
     lock.run("COMMIT");
     served.check("GET objects:a -> 1");
 }

@@ -36,11 +36,11 @@ fn info_and_metrics_show_tables_and_their_batches() {
     }
     let labels = "{table=\"objects\",operation=\"read\"}";
     for (name, value) in [
-        ("busload_postgres_requests_total", 4.0),
-        ("busload_postgres_joined_total", 1.0),
-        ("busload_postgres_batches_total", 3.0),
-        ("busload_postgres_batch_entries_total", 3.0),
-        ("busload_postgres_batch_entries_max", 1.0),
+        ("busload_queue_requests_total", 4.0),
+        ("busload_queue_joined_total", 1.0),
+        ("busload_queue_batches_total", 3.0),
+        ("busload_queue_batch_entries_total", 3.0),
+        ("busload_queue_batch_entries_max", 1.0),
     ] {
         assert_eq!(served.server.metric(&format!("{name}{labels}")), value, "{name}");
     }

@@ -137,27 +137,6 @@ fn the_derivation_is_pbkdf2() {
 }
 
 #[test]
-fn only_what_asks_for_something_else_is_open() {
-    for (path, open) in [
-        ("/healthz", true),
-        ("/readyz", true),
-        ("/dolt/v1/db/files/0/x", true),
-        ("/dolt/v1/", true),
-        ("/dolt/v1", false),
-        ("/dolt/v10/db", false),
-        ("/dolt.services.remotesapi.v1alpha1.ChunkStoreService/Root", false),
-        ("/healthz/", false),
-        ("/", false),
-        ("", false),
-        ("/metrics", false),
-        ("/api/cache", false),
-        ("//dolt/v1/db", false),
-    ] {
-        assert_eq!(is_open(path), open, "{path}");
-    }
-}
-
-#[test]
 fn refusals_say_what_is_expected_in_the_words_of_the_protocol() {
     let page = Denied::Missing.into_response(&HeaderMap::new());
     assert_eq!(page.status(), StatusCode::UNAUTHORIZED);

@@ -14,7 +14,13 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::{Account, Hold, messages::Messages};
-use crate::{grpc, http::limits::MESSAGE_STALL_MAX};
+use crate::{
+    grpc,
+    http::{
+        limits::MESSAGE_STALL_MAX,
+        routes::{self, WhenFull},
+    },
+};
 
 /// Reservation for the received bytes of a request's body. It lasts as long as the body, unless a
 /// handler takes it over. It is in the extensions of every request.
@@ -76,10 +82,10 @@ enum Kind {
 
 impl Kind {
     fn of(request: &Parts) -> Self {
-        match (grpc::is_call(&request.headers), request.uri.path().starts_with(grpc::HEALTH)) {
+        match (grpc::is_call(&request.headers), routes::when_full(request.uri.path())) {
             (false, _) => Self::Page,
-            (true, false) => Self::Call,
-            (true, true) => Self::Health,
+            (true, WhenFull::Refused) => Self::Call,
+            (true, WhenFull::Answered) => Self::Health,
         }
     }
 }
@@ -106,7 +112,7 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
     /// Wraps the body of this request, counting on this account.
     pub fn new(body: B, request: &Parts, account: &Arc<Account>) -> Self {
         let kind = Kind::of(request);
-        let bytes_max = grpc::request_bytes_max(request.uri.path());
+        let bytes_max = routes::message_bytes_max(request.uri.path());
         let messages = (kind != Kind::Page).then(|| Messages::new(bytes_max));
         Self {
             body,

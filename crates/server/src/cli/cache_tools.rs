@@ -16,15 +16,17 @@ use busload_objects::{Cache, Error, Progress};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use super::{
+    arguments::CacheCommand,
+    http_client::{self, Answer, Target},
+    progress::Meter,
+};
 use crate::{
     cache_work::{self, Action, Listing, absolute, progress_from_json},
     chunk_stores,
-    cli::CacheCommand,
     config::{ChunksSettings, Config, PASSWORD_VARIABLE, Size, unknown},
     failure::Failure,
-    http_client::{self, Answer, Target},
     logger,
-    progress::Meter,
 };
 
 /// Longest list of caches that a server may answer with.

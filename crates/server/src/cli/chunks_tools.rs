@@ -10,13 +10,12 @@ use busload_io::{Clock, RealClock};
 use busload_objects::Progress;
 use tokio::runtime::Runtime;
 
+use super::{arguments::ChunksCommand, progress::Meter};
 use crate::{
     chunk_stores,
-    cli::ChunksCommand,
     config::{ChunksSettings, Size},
     failure::Failure,
     logger,
-    progress::Meter,
 };
 
 /// Executes a command of `busload chunks`.

@@ -9,21 +9,17 @@ use busload_log::{Lsn, OpenError, RecordRef, RecoveryReport, tools};
 use busload_pipeline::tx::StartError;
 use busload_tables::effect::{self, Catalogue, Effect};
 
+use super::copy_on_write_disk::CopyOnWriteDisk;
 use crate::{
     config::{Size, log_directory},
     failure::Failure,
     logger::Utc,
     open_files,
-    overlay::CopyOnWriteDisk,
-    serve::{ended_before, start_failure},
+    recovery::{END_UNNAMED, ended_before, start_failure},
 };
 
 /// Longest part of a key, field or value that is shown.
 const SHOWN_BYTES_MAX: usize = 64;
-
-/// Warning for a log whose end could be lost without notice.
-pub const END_UNNAMED: &str = "no file `last-segment`, as in the log of an older version: \
-    it cannot be told whether segments are missing at the end";
 
 /// Checks every frame and prints what each segment holds; fails on corruption.
 pub fn verify(data: Option<&Path>) -> Result<(), Failure> {

@@ -17,15 +17,16 @@ use busload_pipeline::{
 use busload_postgres::Settings;
 use tokio::runtime::Runtime;
 
+use super::{
+    copy_on_write_disk::{self, CopyOnWriteDisk},
+    log_tools::summary,
+};
 use crate::{
     chunk_stores,
     config::{ChunksSettings, Config, Size},
     failure::Failure,
-    http,
-    log_tools::summary,
-    open_files,
-    overlay::{self, CopyOnWriteDisk},
-    serve::start_failure,
+    http, open_files,
+    recovery::start_failure,
 };
 
 /// Least time to wait for a store to open, however short the table's timeout.
@@ -65,7 +66,7 @@ fn check_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
         let (name, directory) = (&table.name, &table.directory);
         Cache::check_unused(directory)
             .map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))?;
-        if let Err(error) = overlay::try_directory(directory) {
+        if let Err(error) = copy_on_write_disk::try_directory(directory) {
             let directory = directory.display();
             print(&format!("{:<15} table {name}: no cache in {directory}: {error}\n", "warning"));
         }

@@ -1,0 +1,463 @@
+//! Flags and subcommands, and the manual that `--help` prints.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
+
+use crate::{
+    config::{Options, TableChanges},
+    failure::Failure,
+};
+
+const ABOUT: &str = "\
+An in-memory database that speaks the Redis protocol, logs every write before it answers, and does \
+both in batches that form by themselves. It also serves tables in Postgres, turning the single-key \
+requests of many clients into few statements, and chunks of Dolt stores in a bucket, which it \
+caches on local disk.
+
+busload without arguments serves memory tables from ./busload-data, to Redis clients on \
+127.0.0.1:6380 and over HTTP on 127.0.0.1:6381. When it is ready it says so on stderr, in one line \
+that begins with `ready` and names every address.";
+
+const MANUAL: &str = "\
+Configuration file
+  --config FILE names a TOML file with the same names as the flags (`_` for `-`) and a section for
+  each table:
+
+    resp = \"127.0.0.1:6380\"
+    memory_max = \"2GiB\"
+    [tables.sessions]
+    kind = \"memory\"
+    sync = \"always\"
+    [tables.objects]
+    kind = \"postgres\"
+    url = \"postgres://app@db/lake\"
+    relation = \"objects\"
+    key = [\"repo\", \"path\"]
+    columns = [\"meta\"]
+    [tables.db]
+    kind = \"chunks\"
+    url = \"s3://bucket/prefix\"
+    disk = \"20GiB\"
+
+  Flags win over the file. An unknown key is an error. Relative paths start at the working
+  directory.
+
+Tables
+  The log holds their names and settings. busload refuses to start, and says how many keys are
+  concerned, when keys in `default` already have the prefix of a new table (--adopt-tables moves
+  them), or when a table that holds keys is no longer configured (--drop-table NAME drops it with
+  its keys). `busload check` shows beforehand whether a start would be refused.
+
+Postgres tables
+  GET objects:KEY reads the row of KEY from Postgres, in one statement with what other clients ask
+  for at the same time. There is no timer: a lone request is sent at once. A column is a field of a
+  hash (HGET, HGETALL ...); with one value column GET and SET read and write that column. Writes
+  (SET, MSET, HSET, HDEL, DEL) need writable = true.
+
+    relation          the table to serve
+    key               its column or columns with a unique index; a key of several is written a:b
+    columns           value columns [default: all that are not in the key]
+    separator         character between the parts of a key; \\ escapes it [default: :]
+    writable          whether writes are allowed [default: false]
+    connections       connections, each with at most one batch in flight [default: 4]
+    timeout           timeout of one request [default: 1s]
+    min_batch         keys that suffice for a further batch while others are in flight [default: 8]
+    batch             most keys of one batch [default: 256]
+    write_partitions  write batches in flight at once [default: half of connections]
+    queue_requests    requests in the queue; further ones are refused [default: 65536]
+    queue_bytes       bytes of keys and values in the queue [default: 64MiB]
+    join_in_flight    whether a read may share the answer of one in flight, and so miss what others
+                      wrote meanwhile [default: false]
+    password_file     file with the password
+
+  The password comes from password_file, the URL (only in the file: `ps` shows flags), the variable
+  BUSLOAD_TABLE_OBJECTS_PASSWORD (the table's name in upper case, `_` for other characters),
+  PGPASSWORD, PGPASSFILE or ~/.pgpass. A URL takes what libpq takes there, including sslmode and
+  several hosts. docs/postgres.md has the details.
+
+Chunk tables
+  GET db:ADDRESS reads a chunk of a Dolt store from local disk, and from the store while it is not
+  on disk yet; MGET, EXISTS, STRLEN and TYPE work as well. ADDRESS is 32 characters of 0-9a-v, or
+  20 bytes. There are no writes. A store is a directory or a bucket: file:///DIR,
+  s3://BUCKET/PREFIX (also gs://, az://), on the command line with chunks+ before it and these
+  settings in its query:
+
+    disk           disk space of the cache; 0: no cache on disk [default: 10GiB]
+    disk_free      space of the file system left to others [default: 1GiB]
+    directory      directory of the cache [default: cache/NAME in the directory of the data]
+    fill           whole: cache whole files; touched: only what is read [default: whole]
+    fill_whole_max size above which a file is cached only as it is read [default: 1GiB]
+    fill_memory    memory of fills in flight [default: 64MiB]
+    poll           interval between reads of the manifest [default: 5s]
+    memory         memory for decoded chunks [default: 0, none]
+    requests       requests to the object store at once [default: 64]
+    timeout        timeout of a client's request [default: 10s]
+    grace_period   time that files dropped from the manifest stay readable [default: 10m]
+    contents       decoded, or stored: GET returns records as in table files [default: decoded]
+    queue_requests requests in the queue; further ones are refused [default: 10000]
+    dolt_paths     further paths for Dolt's clients: org/repo[,..] [default: none]
+    dolt_layout    files: Dolt's clients get chunks from the table files; records: from bundles
+                   encoded for each answer [default: files]
+
+  The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come
+  from the environment. docs/chunks.md has the details.
+
+  A stock dolt clones, fetches and pulls from the HTTP port: dolt clone http://127.0.0.1:6381/db.
+  docs/dolt.md has the details.
+
+Signals
+  SIGTERM, SIGINT   stop reading, execute every request received whole, send the replies for at
+                    most 5 s, sync, exit with 0. A second signal, or a first one before `ready`,
+                    exits at once with 128 plus the signal's number.
+  SIGHUP            is ignored; there is nothing to reload.
+
+Environment
+  BUSLOAD_PASSWORD  the password clients must give, unless --password-file is given. HTTP asks for
+                    it, too, where it does not listen on a loopback address.
+  BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres
+  tables.
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for
+  chunk tables.
+
+Exit codes
+  0  clean shutdown    1  failed at run time    2  mistake in usage or configuration
+
+Examples
+  busload
+  busload serve --data /var/lib/busload --table default='memory:?sync=os&memory_max=2GiB'
+  busload serve --table objects='postgres://app@db/lake?relation=objects&key=path&columns=meta'
+  busload serve --table db='chunks+s3://bucket/prefix?disk=20GiB'
+  busload serve --resp 0.0.0.0:6380 --http 0.0.0.0:6381 --password-file /etc/busload/password
+  busload check --config busload.toml
+  busload log verify --data /var/lib/busload
+  busload cache warm db --config busload.toml
+  busload chunks verify s3://bucket/prefix";
+
+/// A database that speaks the Redis protocol and batches by itself
+#[derive(Debug, Parser)]
+#[command(
+    name = "busload",
+    version,
+    long_about = ABOUT,
+    after_long_help = MANUAL,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    max_term_width = 110
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+/// Subcommands of `busload`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve (the default)
+    #[command(after_long_help = MANUAL, max_term_width = 110)]
+    Serve(ServeArgs),
+    /// Validate the configuration and say what a start would do, without writing anything
+    ///
+    /// Reads the log as a start would, so it takes as long and as much memory, and asks Postgres
+    /// and object stores whether they could serve their tables. Exits with 2 when a start would be
+    /// refused because of the configuration, with 1 when it would fail for another reason or a
+    /// table could not be served.
+    Check(ServeArgs),
+    /// Check or print a log
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// List, fill, check or remove what tables of kind chunks have on disk
+    ///
+    /// The tables are those of the configuration, given as to `serve`. While a server has a cache
+    /// open, this command asks it, at the address of --http, to do the work.
+    #[command(subcommand)]
+    Cache(CacheCommand),
+    /// Read a Dolt store without serving it
+    ///
+    /// URL names a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
+    /// with credentials in the environment. Nothing is kept on disk.
+    #[command(subcommand)]
+    Chunks(ChunksCommand),
+}
+
+/// Arguments of `busload serve` and `busload check`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub options: Options,
+
+    /// New tables take over the keys of `default` that have their prefix
+    #[arg(long, help_heading = "Data")]
+    adopt_tables: bool,
+
+    /// Drop a table that is in the log but no longer configured, with its keys; may be given
+    /// several times
+    #[arg(long = "drop-table", value_name = "NAME", help_heading = "Data")]
+    drop_tables: Vec<String>,
+}
+
+impl ServeArgs {
+    /// Returns what to do about tables on which log and configuration do not agree.
+    pub fn table_changes(&self) -> TableChanges {
+        TableChanges { adopt: self.adopt_tables, drop: self.drop_tables.clone() }
+    }
+}
+
+/// Subcommands of `busload log`. A running server locks its log against a second server, but not
+/// against readers.
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// Check every frame of the log and say what is in it; exits with 1 when it is corrupt
+    Verify(LogArgs),
+    /// Print every record as lines of text: position, time, and what changed
+    Dump(DumpArgs),
+}
+
+/// Subcommands of `busload cache`.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// List the files that are on disk, and how much of each
+    List(ListArgs),
+    /// Bring every file of the store to disk
+    Warm(CacheArgs),
+    /// Read and check every block on disk and remove corrupt ones; exits with 1 when there were any
+    Verify(CacheArgs),
+    /// Remove everything from disk
+    Drop(CacheArgs),
+}
+
+impl CacheCommand {
+    /// Takes the configuration file and options out of the command.
+    pub fn take_configuration(&mut self) -> (Option<PathBuf>, Options) {
+        let configuration = match self {
+            Self::List(arguments) => &mut arguments.configuration,
+            Self::Warm(arguments) | Self::Verify(arguments) | Self::Drop(arguments) => {
+                &mut arguments.configuration
+            }
+        };
+        (configuration.config.take(), std::mem::take(&mut configuration.options))
+    }
+}
+
+/// Configuration file and options that name the tables.
+#[derive(Args, Debug)]
+pub struct ConfigurationArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Arguments of `busload cache list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Table of kind chunks [default: all of them]
+    pub name: Option<String>,
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+}
+
+/// Arguments of the other subcommands of `busload cache`.
+#[derive(Args, Debug)]
+pub struct CacheArgs {
+    /// Table of kind chunks
+    pub name: String,
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+}
+
+/// Subcommands of `busload chunks`.
+#[derive(Debug, Subcommand)]
+pub enum ChunksCommand {
+    /// Print the root, the files and how many chunks they hold
+    Ls(LsArgs),
+    /// Write the contents of a chunk to standard output
+    Cat(CatArgs),
+    /// Read every chunk and verify it against its address; exits with 1 when one is corrupt
+    Verify(StoreArgs),
+}
+
+/// Store that a subcommand of `busload chunks` reads.
+#[derive(Args, Debug)]
+pub struct StoreArgs {
+    /// URL of the store
+    #[arg(value_name = "URL")]
+    pub url: String,
+}
+
+/// Arguments of `busload chunks ls`.
+#[derive(Args, Debug)]
+pub struct LsArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Print the address of every chunk, too
+    #[arg(long)]
+    pub chunks: bool,
+}
+
+/// Arguments of `busload chunks cat`.
+#[derive(Args, Debug)]
+pub struct CatArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Address of the chunk: 32 characters of 0-9a-v
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
+}
+
+/// Log that a subcommand of `busload log` reads.
+#[derive(Args, Debug)]
+pub struct LogArgs {
+    /// Directory of the data [default: busload-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// Arguments of `busload log dump`.
+#[derive(Args, Debug)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// First record to print, by its position
+    #[arg(long, value_name = "LSN", default_value_t = 1)]
+    pub from: u64,
+}
+
+/// Outcome of parsing the command line.
+#[derive(Debug)]
+pub enum Request {
+    /// Execute this command.
+    Do(Box<Command>),
+    /// Print this text and exit with 0: `--help` or `--version`.
+    Print(String),
+}
+
+/// Parses the command line.
+pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Request, Failure> {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => Ok(Request::Do(Box::new(cli.command.unwrap_or(Command::Serve(cli.serve))))),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                Ok(Request::Print(error.render().to_string()))
+            }
+            _ => Err(Failure::usage(one_line(&error.render().to_string()))),
+        },
+    }
+}
+
+/// Cuts clap's multi-line explanation to the one line that a log wants.
+fn one_line(rendered: &str) -> String {
+    let explained = rendered.split("\nUsage:").next().unwrap_or(rendered);
+    let explained = explained.split("\nFor more information").next().unwrap_or(explained);
+    let words: Vec<&str> = explained.split_whitespace().collect();
+    let line = words.join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line).replace(" tip: ", "; ");
+    let line = line.trim_end_matches('.');
+    format!("{line} (busload --help says what there is)")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Request, Failure> {
+        parse(["busload"].iter().chain(arguments).map(std::ffi::OsString::from))
+    }
+
+    fn command(arguments: &[&str]) -> Command {
+        match parsed(arguments) {
+            Ok(Request::Do(command)) => *command,
+            other => panic!("{arguments:?}: {other:?}"),
+        }
+    }
+
+    fn mistake(arguments: &[&str]) -> String {
+        parsed(arguments).expect_err("a mistake").to_string()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serving_is_what_is_done_when_nothing_else_is_asked() {
+        for arguments in [&[][..], &["serve"], &["--data", "x"], &["serve", "--data", "x"]] {
+            assert!(matches!(command(arguments), Command::Serve(_)), "{arguments:?}");
+        }
+        assert!(matches!(command(&["check", "--data", "x"]), Command::Check(_)));
+    }
+
+    #[test]
+    fn mistakes_are_one_line_that_names_the_argument() {
+        for (arguments, part) in [
+            (&["--dta", "x"][..], "--dta"),
+            (&["serve", "--dta", "x"], "--data"),
+            (&["frobnicate"], "frobnicate"),
+            (&["--resp", "x"], "expected HOST:PORT"),
+            (&["--net-threads", "2"], "expected 0 or 1"),
+            (&["--memory-max", "lots"], "expected a size like 2GiB"),
+            (&["--table", "a"], "expected NAME=URL"),
+            (&["--maxclients"], "--maxclients"),
+            (&["log"], "log"),
+            (&["cache", "warm"], "NAME"),
+            (&["chunks", "cat", "file:///d"], "ADDRESS"),
+            (&["log", "dump", "--from", "-"], "--from"),
+        ] {
+            let line = mistake(arguments);
+            assert!(line.contains(part), "{arguments:?}: {line}");
+            assert!(
+                !line.contains('\n') && !line.contains("Usage") && line.len() < 400,
+                "{arguments:?}: {line}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_mistake_repeats_a_url() {
+        for table in [
+            "postgres://app:secret@db/lake?relation=t&key=k",
+            "a:b=postgres://app:secret@db/lake",
+            "app:secret@db/lake?relation=t",
+            "default=postgres://app:secret@db/lake",
+            "objects=redis://:secret@db",
+            "objects=postgres+tls://app:secret@db/lake",
+            "db=chunks+s3://key:secret@bucket/prefix",
+            "db=chunks+s3://bucket/prefix?session_token=secret",
+            "db=chunks+s3://bucket/prefix?endpoint=http://user:secret@host",
+            "db=chunks+ftp://key:secret@bucket/prefix",
+        ] {
+            let line = mistake(&["--table", table]);
+            assert!(line.contains("--table") && !line.contains("secret"), "{table}: {line}");
+        }
+    }
+
+    #[test]
+    fn help_reads_like_a_manual() {
+        let Ok(Request::Print(help)) = parsed(&["--help"]) else { panic!("no help") };
+        for part in [
+            "--password-file",
+            "sync",
+            "interval:MS",
+            "Signals",
+            "Exit codes",
+            "[tables.sessions]",
+            "check",
+            "Postgres tables",
+            "BUSLOAD_TABLE_OBJECTS_PASSWORD",
+            "Chunk tables",
+            "AWS_SECRET_ACCESS_KEY",
+        ] {
+            assert!(help.contains(part), "{part}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! `docs/metrics.md`, made from the table. `BUSLOAD_WRITE_DOCS=1` writes it.
+
+use std::path::Path;
+
+use super::table::{Metric, TABLE};
+
+const INTRODUCTION: &str = "\
+# Metrics
+
+The metrics of `/metrics`, in the text format of Prometheus. `cargo xtask metrics` writes this page
+from the table in `crates/server/src/http/metrics/table.rs`, and tests compare both with each other
+and with what a running server exports.
+
+Names end with their unit; `_total` marks counters, which only grow until the process ends or
+`CONFIG RESETSTAT` resets them. A metric without samples is left out.
+";
+
+/// Beginning of the names of a section's metrics, its title, and when they are there. A metric
+/// belongs to the first section that fits.
+const SECTIONS: [(&str, &str, &str); 6] = [
+    ("busload_http_", "HTTP", "Over all connections, those of gRPC and of Dolt's clients, too."),
+    ("busload_postgres_", "Postgres tables", "For each table of kind `postgres`."),
+    ("busload_chunks_", "Chunk tables", "For each table of kind `chunks`."),
+    ("busload_dolt_", "Dolt's clients", "Over all tables of kind `chunks`, if there are any."),
+    ("busload_log_", "The log", "The first two always, the others once the log is recovered."),
+    ("", "The process, Redis clients, memory tables", "Always, memory of the process on Linux."),
+];
+
+fn markdown() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for (section, &(_, title, presence)) in SECTIONS.iter().enumerate() {
+        page += &format!("\n## {title}\n\n{presence}\n\n");
+        page += "| metric | type | labels | value |\n|---|---|---|---|\n";
+        page.extend(TABLE.iter().filter(|metric| section_of(metric) == section).map(row));
+    }
+    page
+}
+
+fn section_of(metric: &Metric) -> usize {
+    let fits = |(prefix, ..): &(&str, &str, &str)| metric.name.starts_with(prefix);
+    SECTIONS.iter().position(fits).unwrap()
+}
+
+fn row(metric: &Metric) -> String {
+    let Metric { name, kind, help, source } = metric;
+    let labels: Vec<_> = source.labels().iter().map(|label| format!("`{label}`")).collect();
+    format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", "))
+}
+
+#[test]
+fn the_page_of_metrics_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let page = markdown();
+    if std::env::var_os("BUSLOAD_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(page == committed, "docs/metrics.md is out of date: cargo xtask metrics");
+}

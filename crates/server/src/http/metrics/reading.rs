@@ -1,0 +1,117 @@
+//! Values of all counters at one moment, from which the rows of the table take theirs.
+
+use busload_batch::QueueStats;
+use busload_dolt::{StoreStats, StoreStatus};
+use busload_log::{Progress, Stats as LogStats};
+use busload_pipeline::stats::{BatchReading, Stats};
+use busload_postgres::TableStats;
+
+use crate::{
+    chunk_stores::ChunkTable,
+    http::front_metrics::FrontMetrics,
+    status::{State, Status},
+};
+
+/// Values of all counters, each table's read once.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    pub status: &'a Status,
+    pub state: State,
+    pub front: &'a FrontMetrics,
+    /// Batches of the pipeline's stages, by name.
+    pub stages: [(&'static str, BatchReading); 4],
+    /// Tables in Postgres, by name.
+    pub postgres: Vec<(&'a str, TableStats)>,
+    /// Tables of kind chunks.
+    pub chunks: Vec<ChunksReading<'a>>,
+    /// Request queues of all these tables.
+    pub queues: Vec<QueueReading<'a>>,
+    /// Counters of the log; none until it is recovered.
+    pub log: Option<LogReading>,
+}
+
+/// Counters of one table of kind chunks.
+#[derive(Debug)]
+pub struct ChunksReading<'a> {
+    pub name: &'a str,
+    pub stats: StoreStats,
+    pub status: StoreStatus,
+}
+
+/// Counters of the request queue of one table, in Postgres or of kind chunks.
+#[derive(Debug)]
+pub struct QueueReading<'a> {
+    pub table: &'a str,
+    pub stats: QueueStats,
+    /// Requests that wait.
+    pub waiting: usize,
+}
+
+/// Counters of the log.
+#[derive(Debug, Default)]
+pub struct LogReading {
+    pub written_lsn: u64,
+    pub durable_lsn: u64,
+    pub stats: LogStats,
+}
+
+impl<'a> Reading<'a> {
+    /// Reads all counters.
+    pub fn new(status: &'a Status, front: &'a FrontMetrics) -> Self {
+        let postgres = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
+        let postgres: Vec<_> = postgres.collect();
+        let chunks = status.chunk_stores().map_or(&[][..], |stores| stores.tables());
+        let queues = postgres.iter().map(QueueReading::of_postgres);
+        let queues = queues.chain(chunks.iter().map(QueueReading::of_chunks)).collect();
+        Self {
+            status,
+            state: status.state(),
+            front,
+            stages: stages(&status.stats),
+            postgres,
+            chunks: chunks.iter().map(ChunksReading::new).collect(),
+            queues,
+            log: status.progress().map(LogReading::new),
+        }
+    }
+}
+
+fn stages(stats: &Stats) -> [(&'static str, BatchReading); 4] {
+    [
+        ("net", stats.net_batches.read()),
+        ("tx", stats.tx_batches.read()),
+        ("commit", stats.commit_batches.read()),
+        ("reply", stats.reply_batches.read()),
+    ]
+}
+
+impl<'a> ChunksReading<'a> {
+    fn new(table: &'a ChunkTable) -> Self {
+        Self {
+            name: &table.settings.name,
+            stats: table.store.stats(),
+            status: table.store.status(),
+        }
+    }
+}
+
+impl<'a> QueueReading<'a> {
+    fn of_postgres((table, stats): &(&'a str, TableStats)) -> Self {
+        Self { table, stats: stats.queue, waiting: stats.waiting }
+    }
+
+    fn of_chunks(table: &'a ChunkTable) -> Self {
+        let ChunkTable { settings, queue, .. } = table;
+        Self { table: &settings.name, stats: queue.stats(), waiting: queue.waiting() }
+    }
+}
+
+impl LogReading {
+    fn new(progress: &Progress) -> Self {
+        Self {
+            written_lsn: progress.written().0,
+            durable_lsn: progress.durable().0,
+            stats: progress.stats(),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+use std::collections::HashMap;
+
+use busload_batch::QueueStats;
+use busload_dolt::{StoreStats, StoreStatus};
+use busload_log::Stats as LogStats;
+use busload_postgres::TableStats;
+
+use super::{
+    reading::{ChunksReading, LogReading, QueueReading},
+    table::MetricType,
+    *,
+};
+use crate::remotesapi::{Download, Method};
+
+fn chunks(name: &str) -> ChunksReading<'_> {
+    ChunksReading { name, stats: StoreStats::default(), status: StoreStatus::Open }
+}
+
+/// Renders the page of a server with tables of every kind and a log that synced three times.
+fn full_page() -> String {
+    let (status, front) = (Status::default(), FrontMetrics::default());
+    status.remotesapi.count_call(Method::Root);
+    status.remotesapi.count_sent(Download::Range, 4096);
+    let mut sync_us_buckets = [0; busload_log::SYNC_BUCKET_COUNT];
+    sync_us_buckets[3] = 2;
+    sync_us_buckets[7] = 1;
+    let stats = LogStats { sync_us_buckets, sync_us_total: 100, ..LogStats::default() };
+    let mut reading = Reading::new(&status, &front);
+    reading.postgres = vec![("objects", TableStats::default())];
+    reading.chunks = vec![chunks("db"), chunks("a\"b\\c\nd")];
+    reading.queues = ["objects", "db", "a\"b\\c\nd"]
+        .map(|table| QueueReading { table, stats: QueueStats::default(), waiting: 3 })
+        .into();
+    reading.log = Some(LogReading { stats, ..LogReading::default() });
+    render_reading(&reading)
+}
+
+/// Names of the labels of a sample, given as they are written.
+fn label_names(labels: &str) -> Vec<&str> {
+    labels.split(",").filter_map(|label| label.split_once("=\"").map(|(name, _)| name)).collect()
+}
+
+#[test]
+fn every_row_is_a_family_with_its_labels() {
+    let page = full_page();
+    let families: Vec<&str> = page.split("# HELP ").skip(1).collect();
+    assert_eq!(families.len(), TABLE.len());
+    for (family, metric) in families.iter().zip(TABLE) {
+        let (name, kind) = (metric.name, metric.kind);
+        let header = format!("{name} {}\n# TYPE {name} {kind}\n", metric.help);
+        let samples = family.strip_prefix(header.as_str()).unwrap();
+        assert!(!samples.is_empty(), "{name}");
+        for sample in samples.lines() {
+            let (series, value) = sample.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{sample}");
+            let (series, labels) = series.split_once('{').unwrap_or((series, ""));
+            let suffix = series.strip_prefix(name).unwrap();
+            match (metric.kind, suffix) {
+                (MetricType::Histogram, "_sum" | "_count") => assert_eq!(labels, ""),
+                (MetricType::Histogram, "_bucket") | (_, "") => {
+                    assert_eq!(label_names(labels), metric.source.labels(), "{sample}");
+                }
+                _ => panic!("{sample}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn names_tell_the_type_and_are_told_apart() {
+    let mut seen = HashMap::new();
+    for metric in TABLE {
+        assert!(seen.insert(metric.name, ()).is_none(), "{} is there twice", metric.name);
+        let is_counter = metric.kind == MetricType::Counter;
+        assert_eq!(metric.name.ends_with("_total"), is_counter, "{}", metric.name);
+        assert!(metric.help.ends_with('.') && !metric.help.contains('\n'), "{}", metric.help);
+    }
+}
+
+#[test]
+fn samples_are_written_in_the_format_of_prometheus() {
+    let page = full_page();
+    for line in [
+        "busload_stage_batches_total{stage=\"net\"} 0\n",
+        "busload_queue_requests_total{table=\"objects\",operation=\"write\"} 0\n",
+        "busload_postgres_info{table=\"objects\",state=\"connecting\",error=\"\"} 1\n",
+        "busload_queue_waiting{table=\"db\"} 3\n",
+        "busload_queue_waiting{table=\"a\\\"b\\\\c\\nd\"} 3\n",
+        "busload_dolt_calls_total{method=\"Root\"} 1\n",
+        "busload_dolt_calls_total{method=\"Commit\"} 0\n",
+        "busload_dolt_sent_bytes_total{kind=\"range\"} 4096\n",
+        "busload_log_sync_duration_seconds_bucket{le=\"0.000008\"} 2\n",
+        "busload_log_sync_duration_seconds_bucket{le=\"+Inf\"} 3\n",
+        "busload_log_sync_duration_seconds_sum 0.0001\n",
+        "busload_log_sync_duration_seconds_count 3\n",
+    ] {
+        assert!(page.contains(line), "{line} in {page}");
+    }
+}
+
+#[test]
+fn metrics_without_samples_are_left_out() {
+    let page = render(&Status::default(), &FrontMetrics::default());
+    assert!(page.contains("busload_ready 0\n"));
+    for absent in ["busload_postgres_", "busload_chunks_", "busload_dolt_", "busload_log_frames"] {
+        assert!(!page.contains(absent), "{absent} in {page}");
+    }
+}

@@ -1,0 +1,186 @@
+//! Everything that HTTP answers for: each path, its handler, who may call it, and its limits.
+//!
+//! [`ROUTES`] is the whole list. The router, the check of access and the bounds of request bodies
+//! take what they need from it. A path that is not listed needs the password and is then not found.
+//!
+//! **Limits of all routes** are in [`limits`](super::limits): connections, streams, heads, memory,
+//! stalls. Handlers add their own: work on caches (`cache_api`), [`grpc::limits`],
+//! [`remotesapi::limits`].
+
+use std::sync::Arc;
+
+use axum::{
+    Router, middleware,
+    routing::{MethodRouter, get, post},
+};
+
+use super::{access, cache_api, front::Front, limits::MESSAGE_BYTES_MAX, pages};
+use crate::{
+    grpc,
+    remotesapi::{self, Remotesapi},
+    status::Status,
+};
+
+use Caller::{Anybody, Password, UrlKey};
+use Mount::{Below, Page};
+use WhenFull::{Answered, Refused};
+
+/// A path, or all paths below one, and how requests for it are treated.
+#[derive(Debug)]
+struct Route {
+    path: &'static str,
+    caller: Caller,
+    /// Longest message of a call. Nobody reads the bodies of other requests.
+    message_bytes_max: usize,
+    when_full: WhenFull,
+    mount: Mount,
+}
+
+/// Handler of a path.
+#[derive(Clone, Copy, Debug)]
+enum Mount {
+    /// Answers for this path alone.
+    Page(fn(&Served) -> MethodRouter),
+    /// Answers for all paths below this one: a service of gRPC, or downloads.
+    Below(fn(&Served) -> Router),
+}
+
+/// Clients that a route answers where the server asks for a password. Where it asks for none, all
+/// routes answer everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Everybody: supervisors have no password.
+    Anybody,
+    /// Clients with the password.
+    Password,
+    /// Clients with the key of the table in the URL, which the handler checks.
+    UrlKey,
+}
+
+/// Treatment of calls while requests and answers of a connection take all memory that it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Calls fail with `RESOURCE_EXHAUSTED`.
+    Refused,
+    /// Calls are answered: they tell whether the server lives, and their messages are short.
+    Answered,
+}
+
+/// Everything that handlers serve.
+#[derive(Debug)]
+struct Served {
+    status: Arc<Status>,
+    front: Arc<Front>,
+    remotesapi: Arc<Remotesapi>,
+}
+
+/// All routes: path, who may call it, limits, handler.
+#[rustfmt::skip]
+static ROUTES: &[Route] = &[
+    // Pages for people and monitoring.
+    route("/", Password, Page(|_| get(pages::index))),
+    route("/healthz", Anybody, Page(|_| get(pages::alive))),
+    route("/readyz", Anybody, Page(|served| get(pages::ready).with_state(served.status()))),
+    route("/metrics", Password, Page(|served| {
+        get(pages::metrics).with_state((served.status(), Arc::clone(&served.front)))
+    })),
+    // Caches, for `busload cache`: their list, and work on one.
+    route("/api/cache", Password, Page(|served| {
+        get(cache_api::list).with_state(served.status())
+    })),
+    route("/api/cache/{name}/{action}", Password, Page(|served| {
+        post(cache_api::act).with_state(served.status())
+    })),
+    // Downloads of Dolt's clients, which send no credentials.
+    route(remotesapi::DOWNLOADS, UrlKey, Below(|served| {
+        remotesapi::routes(&served.remotesapi)
+    })),
+    // Services of gRPC.
+    service("/busload.v1.Chunks",
+        grpc::limits::REQUEST_BYTES_MAX, Refused, Below(|served| grpc::chunks(&served.status))),
+    service("/dolt.services.remotesapi.v1alpha1.ChunkStoreService",
+        remotesapi::limits::REQUEST_BYTES_MAX, Refused, Below(|served| {
+            grpc::router(grpc::services().add_service(remotesapi::service(&served.remotesapi)))
+        })),
+    service("/grpc.health.v1.Health",
+        grpc::limits::HEALTH_REQUEST_BYTES_MAX, Answered,
+        Below(|served| grpc::health(&served.status))),
+    service("/grpc.reflection.v1.ServerReflection",
+        grpc::limits::REFLECTION_REQUEST_BYTES_MAX, Refused, Below(|_| grpc::reflection_v1())),
+    service("/grpc.reflection.v1alpha.ServerReflection",
+        grpc::limits::REFLECTION_REQUEST_BYTES_MAX, Refused, Below(|_| grpc::reflection_v1alpha())),
+];
+
+/// Creates a route that is no service of gRPC.
+const fn route(path: &'static str, caller: Caller, mount: Mount) -> Route {
+    Route { path, caller, message_bytes_max: MESSAGE_BYTES_MAX, when_full: Refused, mount }
+}
+
+/// Creates the route of a service, whose path is its full name.
+const fn service(
+    path: &'static str,
+    message_bytes_max: usize,
+    when_full: WhenFull,
+    mount: Mount,
+) -> Route {
+    Route { path, caller: Password, message_bytes_max, when_full, mount }
+}
+
+/// Mounts all routes behind the check of access.
+pub fn router(status: Arc<Status>, front: Front) -> Router {
+    let front = Arc::new(front);
+    let remotesapi = Remotesapi::new(Arc::clone(&status), Arc::clone(&front));
+    let served = Served { status, front: Arc::clone(&front), remotesapi };
+    let mount = |router: Router, route: &Route| match route.mount {
+        Page(handler) => router.route(route.path, handler(&served)),
+        Below(below) => router.merge(below(&served)),
+    };
+    ROUTES
+        .iter()
+        .fold(Router::new(), mount)
+        .fallback(grpc::nothing_here)
+        // Added last, so that it wraps every route.
+        .layer(middleware::from_fn_with_state(front, access::guard))
+}
+
+/// Returns the clients that may ask for this path.
+pub fn caller(path: &str) -> Caller {
+    find(path).map_or(Password, |route| route.caller)
+}
+
+/// Returns the longest message of a call with this path.
+pub fn message_bytes_max(path: &str) -> usize {
+    find(path).map_or(MESSAGE_BYTES_MAX, |route| route.message_bytes_max)
+}
+
+/// Returns what becomes of a call with this path while memory is full.
+pub fn when_full(path: &str) -> WhenFull {
+    find(path).map_or(Refused, |route| route.when_full)
+}
+
+fn find(path: &str) -> Option<&'static Route> {
+    ROUTES.iter().find(|route| route.fits(path))
+}
+
+impl Route {
+    fn fits(&self, path: &str) -> bool {
+        match self.mount {
+            Below(_) => path.strip_prefix(self.path).is_some_and(|rest| rest.starts_with('/')),
+            Page(_) if self.path.contains('{') => {
+                let (own, asked) = (self.path.split('/'), path.split('/'));
+                own.clone().count() == asked.clone().count()
+                    && own.zip(asked).all(|(own, asked)| own == asked || own.starts_with('{'))
+            }
+            Page(_) => path == self.path,
+        }
+    }
+}
+
+impl Served {
+    fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.status)
+    }
+}
+
+#[cfg(test)]
+mod tests;

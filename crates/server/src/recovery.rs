@@ -1,0 +1,123 @@
+//! Recovery of the log at a start, and what people are told about it.
+
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use busload_io::{Clock, Disk, OsRng, RealClock, RealDisk};
+use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
+use busload_pipeline::tx::{self, Now, StartError, Tx};
+
+use crate::{
+    config::{Config, Size},
+    failure::Failure,
+    logger, open_files,
+    status::Status,
+};
+
+/// Warning for a log whose end could be lost without notice.
+pub const END_UNNAMED: &str = "no file `last-segment`, as in the log of an older version: \
+    it cannot be told whether segments are missing at the end";
+
+/// Results of a recovery that the server runs on.
+pub struct Recovered {
+    pub tx: Tx,
+    pub progress: Progress,
+    pub log_threads: Vec<JoinHandle<()>>,
+}
+
+/// Recovers the log and starts its threads.
+pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recovered, Failure> {
+    let directory = config.log_directory();
+    open_files::fit_log(&directory);
+    let disk = RealDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
+    announce_recovery(&disk);
+    let started = clock.now();
+    let now = Now { monotonic: started, wall_ms: clock.wall_ms() };
+    let (stats, signals) = (Arc::clone(&status.stats), Arc::clone(&status.signals));
+    let settings = config.settings.clone();
+    let opened =
+        tx::open(disk, Options::default(), settings, stats, signals, Box::new(OsRng::new()), now)
+            .map_err(|error| start_failure(error, &config.data))?;
+    note_process(&directory);
+    say_recovered(&opened.report, (clock.now() - started).as_secs_f64());
+    status.recovered(opened.progress.clone());
+    let (stage, helper) = (opened.stage, opened.helper);
+    let log_threads = vec![spawn("log", || stage.run())?, spawn("zero-ahead", || helper.run())?];
+    Ok(Recovered { tx: opened.tx, progress: opened.progress, log_threads })
+}
+
+/// Explains to people why the log or the tables refuse a start.
+pub fn start_failure(error: StartError, data: &Path) -> Failure {
+    match error {
+        StartError::Log(OpenError::Locked { path }) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let process = match holder.trim().parse::<u32>() {
+                Ok(process) => format!("process {process}"),
+                Err(_) => "another process".to_owned(),
+            };
+            Failure::run(format!(
+                "{} is in use by {process}; expected a directory of its own for each server",
+                data.display()
+            ))
+        }
+        StartError::Log(error) => Failure::run(error.to_string()),
+        StartError::Catalogue(message) => Failure::usage(message),
+        StartError::Failed(message) => Failure::run(message),
+    }
+}
+
+/// Says how large the log is, because a large one takes a while.
+fn announce_recovery(disk: &RealDisk) {
+    let lengths =
+        disk.list().into_iter().flatten().filter_map(|name| fs::metadata(disk.path(&name)).ok());
+    let bytes: u64 = lengths.map(|metadata| metadata.len()).sum();
+    log::debug!("reading {} of log in {}", Size(bytes), disk.directory().display());
+}
+
+/// Writes the process id for the error message of a second process. Nothing else needs it, so a
+/// failure is ignored.
+fn note_process(directory: &Path) {
+    let _ = fs::write(directory.join(LOCK_NAME), format!("{}\n", std::process::id()));
+}
+
+fn say_recovered(report: &RecoveryReport, seconds: f64) {
+    if let Some(torn) = &report.torn_tail {
+        log::warn!(
+            "the end of the log was torn: {} is cut at offset {} (LSN {}), {} behind it were never \
+             acknowledged as synced",
+            torn.path.display(),
+            torn.offset,
+            torn.lsn,
+            Size(torn.bytes)
+        );
+    }
+    if 0 < report.segments && !report.end_is_named {
+        log::warn!("{}; from now on it can", END_UNNAMED);
+    }
+    logger::say(&format!(
+        "recovered {} records, {} in {} segments, in {seconds:.3} s ({:.0} records/s); {}",
+        report.records,
+        Size(report.bytes),
+        report.segments,
+        report.records as f64 / seconds.max(1e-6),
+        ended_before(report)
+    ));
+}
+
+/// Says how the last run on this log ended.
+pub fn ended_before(report: &RecoveryReport) -> &'static str {
+    match (report.segments, report.clean_shutdown) {
+        (0, _) => "the log is new",
+        (_, true) => "the last run ended with a clean shutdown",
+        (_, false) => "the last run did not end with a clean shutdown",
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(body);
+    spawned.map_err(|error| Failure::run(format!("cannot start the thread {name}: {error}")))
+}
