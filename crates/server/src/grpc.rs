@@ -13,9 +13,8 @@
 //! `INVALID_ARGUMENT` if it could never succeed. **Ordering.** None between calls, none within
 //! `GetChunks`. **Shutdown.** Calls in flight fail with `UNAVAILABLE`.
 
-pub mod answer;
+mod answer;
 mod chunks;
-pub mod deadline;
 mod health;
 pub mod limits;
 mod many;
@@ -34,12 +33,7 @@ use tonic::{Status as Refusal, body::Body, server::NamedService, service::Routes
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use crate::{
-    http::limits::MESSAGE_BYTES_MAX,
-    remotesapi::{self, Remotesapi},
-    shown::Shown,
-    status::Status,
-};
+use crate::{shown::Shown, status::Status};
 
 /// Answer to a request for a method that is no call of gRPC.
 const NO_CALL: &str = "expected a call of gRPC, with `content-type: application/grpc`\n";
@@ -51,8 +45,9 @@ const REFLECTION: &str = "/grpc.reflection.";
 /// Prefix of the paths of calls for chunks.
 const CHUNKS: &str = "/busload.v1.Chunks/";
 
-/// Returns the limit of a request message of a call with this path.
-pub fn request_bytes_max(path: &str) -> usize {
+/// Returns the limit of a request message of a call with this path, if its service has one of its
+/// own that the front should know before the service does.
+pub fn request_bytes_max(path: &str) -> Option<usize> {
     [
         (HEALTH, limits::HEALTH_REQUEST_BYTES_MAX),
         (REFLECTION, limits::REFLECTION_REQUEST_BYTES_MAX),
@@ -60,11 +55,10 @@ pub fn request_bytes_max(path: &str) -> usize {
     ]
     .into_iter()
     .find_map(|(service, bytes_max)| path.starts_with(service).then_some(bytes_max))
-    .unwrap_or(MESSAGE_BYTES_MAX)
 }
 
-/// Returns the routes of all services.
-pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
+/// Returns the routes of all services: those of this module and the given ones of other protocols.
+pub fn routes(status: &Arc<Status>, others: Routes) -> Router {
     let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)))
         .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
     let health = HealthServer::new(health::Health::new(Arc::clone(status)))
@@ -72,9 +66,8 @@ pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
     let known = "the descriptors are the compiler's own";
     let (v1, v1alpha) =
         (reflection().build_v1().expect(known), reflection().build_v1alpha().expect(known));
-    let routes = Routes::from(Router::new())
+    let routes = others
         .add_service(chunks)
-        .add_service(remotesapi::service(remotesapi))
         .add_service(health)
         .add_service(v1.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX))
         .add_service(v1alpha.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX));

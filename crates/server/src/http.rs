@@ -19,6 +19,7 @@ mod access;
 mod account;
 mod cache_api;
 mod connection;
+mod dolt_host;
 mod frames;
 mod front;
 mod front_metrics;
@@ -41,18 +42,19 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use busload_remotesapi::Remotesapi;
 use tokio::runtime::{Builder, Runtime};
+use tonic::service::Routes;
 
 pub use access::{Access, basic};
-pub use account::{Hold, Received, check_memory};
-pub use front::{Asked, Front};
+pub use front::Front;
 pub use limits::CONNECTION_COUNT_LIMIT;
 pub use names::{HostName, Names};
 
+use self::dolt_host::DoltHost;
 use crate::{
     failure::Failure,
     grpc,
-    remotesapi::{self, Remotesapi},
     status::{State, Status},
 };
 
@@ -125,7 +127,9 @@ fn runtime(threads: NonZeroUsize) -> std::io::Result<Runtime> {
 
 fn router(status: Arc<Status>, front: Front) -> Router {
     let front = Arc::new(front);
-    let remotesapi = Remotesapi::new(Arc::clone(&status), Arc::clone(&front));
+    let host = DoltHost::new(Arc::clone(&status), Arc::clone(&front));
+    let remotesapi = Remotesapi::new(host, Arc::clone(&status.remotesapi));
+    let dolt = Routes::from(Router::new()).add_service(busload_remotesapi::service(&remotesapi));
     Router::new()
         .route("/", get(async || text("text/html; charset=utf-8", PAGE.to_owned())))
         .route("/healthz", get(async || "ok\n"))
@@ -144,8 +148,8 @@ fn router(status: Arc<Status>, front: Front) -> Router {
         )
         .with_state(Arc::clone(&status))
         .merge(cache_api::router(Arc::clone(&status)))
-        .merge(remotesapi::routes(&remotesapi))
-        .merge(grpc::routes(&status, &remotesapi))
+        .merge(busload_remotesapi::routes(&remotesapi))
+        .merge(grpc::routes(&status, dolt))
         .fallback(grpc::nothing_here)
         // Added last, so that it wraps every route.
         .layer(middleware::from_fn_with_state(front, access::guard))

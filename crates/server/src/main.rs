@@ -31,8 +31,6 @@ mod machine;
 mod open_files;
 mod overlay;
 mod progress;
-mod rate_limited_log;
-mod remotesapi;
 mod serve;
 mod shown;
 mod signals;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use busload_calls::{Deadline, addresses, check_memory, status};
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
 use busload_proto::v1::{
     GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest,
@@ -15,11 +16,10 @@ use tonic::{Request, Response, Status as Refusal, metadata::MetadataMap};
 
 use super::{
     answer,
-    deadline::Deadline,
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
 };
-use crate::{chunk_stores::ChunkTable, http::check_memory, shown::Shown, status::Status};
+use crate::{chunk_stores::ChunkTable, shown::Shown, status::Status};
 
 /// Implementation of the service of chunks.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Target<'_> {
     }
 
     fn refusal(&self, error: &Error) -> Refusal {
-        answer::status(error, &self.deadline)
+        status(error, &self.deadline)
     }
 
     /// Waits for the store's answer until the deadline.
@@ -169,7 +169,7 @@ impl chunks_server::Chunks for Chunks {
         check_memory(call.extensions())?;
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
-        answer::addresses("addresses", &message.addresses)?;
+        addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
         let place = self.place(&target.deadline).await?;
         target.opened().await?;
@@ -189,12 +189,9 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<HasChunksResponse>, Refusal> {
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
-        let addresses: Vec<_> = answer::addresses("addresses", &message.addresses)?
-            .iter()
-            .copied()
-            .map(ChunkAddress)
-            .collect();
-        let absent = target.absent(&addresses, message.only_if_local).await?;
+        let asked: Vec<_> =
+            addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
+        let absent = target.absent(&asked, message.only_if_local).await?;
         Ok(Response::new(HasChunksResponse { absent }))
     }
 

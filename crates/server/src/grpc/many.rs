@@ -20,6 +20,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use busload_calls::Deadline;
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, Store};
 use busload_proto::v1::GetChunksResponse;
 use bytes::Bytes;
@@ -35,7 +36,6 @@ use tonic::Status;
 
 use super::{
     answer::{Message, Outcome},
-    deadline::Deadline,
     limits::{BATCHES_IN_FLIGHT_MAX, LOOKUPS_PER_TURN, WAITING_COUNT_MAX},
 };
 

@@ -42,13 +42,14 @@ use busload_pipeline::{
     password_limiter::{ClientAddress, PasswordLimiter, whole_seconds},
     secret::is_secret,
 };
+use busload_remotesapi::DOWNLOADS;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::time::Instant;
 use tonic::{Status as Refusal, body::Body};
 
 use super::front::Front;
-use crate::{grpc, remotesapi::DOWNLOADS};
+use crate::grpc;
 
 /// Paths that supervisors ask for without a password.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];

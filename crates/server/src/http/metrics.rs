@@ -394,7 +394,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::remotesapi::{Download, Method, RemotesapiStats};
+    use busload_remotesapi::{Download, Method, RemotesapiStats};
 
     #[test]
     fn every_sample_belongs_to_a_family_that_is_described_once() {

@@ -1,7 +1,8 @@
 //! Metrics of Dolt's protocol. Their families appear only if there are chunk stores.
 
+use busload_remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
+
 use super::Page;
-use crate::remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
 
 pub(super) fn render(page: &mut Page, stats: &RemotesapiStats) {
     let methods = |of: fn(&RemotesapiStats, Method) -> u64| {
