@@ -26,7 +26,7 @@ use crate::{chunk_stores::ChunkTable, shown::Shown, status::Status};
 pub struct Chunks {
     status: Arc<Status>,
     /// Permits for calls of `GetChunks`.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// Table and deadline of a call.
@@ -38,7 +38,7 @@ struct Target<'a> {
 impl Chunks {
     /// Makes a service for the stores that the status gets once they have started.
     pub fn new(status: Arc<Status>) -> Self {
-        Self { status, places: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
+        Self { status, permits: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
     }
 
     fn target(&self, name: &str, headers: &MetadataMap) -> Result<Target<'_>, Refusal> {
@@ -56,14 +56,15 @@ impl Chunks {
     }
 
     /// Waits for a permit for a call of `GetChunks`.
-    async fn place(&self, deadline: &Deadline) -> Result<OwnedSemaphorePermit, Refusal> {
-        let place = Arc::clone(&self.places).acquire_owned();
+    async fn permit(&self, deadline: &Deadline) -> Result<OwnedSemaphorePermit, Refusal> {
+        let permit = Arc::clone(&self.permits).acquire_owned();
         let too_many = || {
             Refusal::resource_exhausted(format!(
                 "{STREAMED_CALLS_MAX} calls of GetChunks are under way, and none ended in time"
             ))
         };
-        let waited = timeout_at(deadline.of_batch().into(), place).await.map_err(|_| too_many())?;
+        let waited =
+            timeout_at(deadline.of_batch().into(), permit).await.map_err(|_| too_many())?;
         Ok(waited.expect("the semaphore is never closed"))
     }
 }
@@ -171,14 +172,14 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, call.metadata())?;
         addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
-        let place = self.place(&target.deadline).await?;
+        let permit = self.permit(&target.deadline).await?;
         target.opened().await?;
         let call = Call {
             addresses: message.addresses.clone(),
             form,
             local_only: message.only_if_local,
             deadline: target.deadline,
-            _place: Some(place),
+            _permit: Some(permit),
         };
         Ok(Response::new(Answers::new(target.store().clone(), call)))
     }

@@ -41,16 +41,16 @@ pub enum Way {
 /// All calls that return locations.
 pub const WAYS: [Way; 3] = [Way::Stream, Way::Legacy, Way::Unary];
 
-/// Location of a chunk as a client is told it.
+/// Location of a chunk as the server advertises it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ChunkLocation {
     pub url: String,
     pub span: Range<u64>,
     pub dictionary: Option<Range<u64>>,
 }
 
 /// Location for each address of a request; none if the store does not hold the chunk.
-pub type Places = Vec<Option<Place>>;
+pub type ChunkLocations = Vec<Option<ChunkLocation>>;
 
 /// A client of one server.
 #[derive(Debug)]
@@ -152,25 +152,26 @@ impl Client {
     }
 
     /// Asks where the chunks of each request are. A streaming call gets all requests at once.
-    pub fn places(
+    pub fn locations(
         &self,
         path: &str,
         way: Way,
         requests: &[Vec<Address>],
-    ) -> Result<Vec<Places>, Status> {
-        self.wait(places(self.grpc.clone(), path, way, requests))
+    ) -> Result<Vec<ChunkLocations>, Status> {
+        self.wait(locations(self.grpc.clone(), path, way, requests))
     }
 
     /// Asks where these chunks are, all of which the store holds, in requests of the size that
     /// Dolt's client sends.
     #[track_caller]
-    pub fn found(&self, path: &str, way: Way, addresses: &[Address]) -> Vec<Place> {
+    pub fn found(&self, path: &str, way: Way, addresses: &[Address]) -> Vec<ChunkLocation> {
         let requests: Vec<_> = addresses.chunks(512).map(<[Address]>::to_vec).collect();
-        let places =
-            self.places(path, way, &requests).unwrap_or_else(|status| panic!("{path}: {status}"));
-        let places = places.into_iter().flatten().zip(addresses);
-        places
-            .map(|(place, address)| place.unwrap_or_else(|| panic!("{path} has {address:?}")))
+        let locations = self
+            .locations(path, way, &requests)
+            .unwrap_or_else(|status| panic!("{path}: {status}"));
+        let locations = locations.into_iter().flatten().zip(addresses);
+        locations
+            .map(|(location, address)| location.unwrap_or_else(|| panic!("{path} has {address:?}")))
             .collect()
     }
 }
@@ -184,12 +185,12 @@ async fn connect(address: SocketAddr) -> Grpc {
     ChunkStoreServiceClient::new(channel).max_decoding_message_size(128 << 20)
 }
 
-async fn places(
+async fn locations(
     mut grpc: Grpc,
     path: &str,
     way: Way,
     requests: &[Vec<Address>],
-) -> Result<Vec<Places>, Status> {
+) -> Result<Vec<ChunkLocations>, Status> {
     let mut all = Vec::new();
     match way {
         Way::Stream => {
@@ -199,7 +200,7 @@ async fn places(
                 grpc.stream_chunk_locations(tokio_stream::iter(asked)).await?.into_inner();
             let mut urls = Urls::default();
             while let Some(answer) = answers.message().await? {
-                all.push(urls.places(answer, requests[all.len()].len()));
+                all.push(urls.locations(answer, requests[all.len()].len()));
             }
         }
         Way::Legacy => {
@@ -208,13 +209,13 @@ async fn places(
             let mut answers =
                 grpc.stream_download_locations(tokio_stream::iter(asked)).await?.into_inner();
             while let Some(answer) = answers.message().await? {
-                all.push(legacy_places(answer, &requests[all.len()]));
+                all.push(legacy_locations(answer, &requests[all.len()]));
             }
         }
         Way::Unary => {
             for request in requests {
                 let answer = grpc.get_download_locations(legacy_request(path, request)).await?;
-                all.push(legacy_places(answer.into_inner(), request));
+                all.push(legacy_locations(answer.into_inner(), request));
             }
         }
     }
@@ -255,7 +256,11 @@ pub struct Urls(HashMap<u32, String>);
 impl Urls {
     /// Reads one answer of a stream, in which each address is located once or missing once.
     #[track_caller]
-    pub fn places(&mut self, answer: StreamChunkLocationsResponse, count: usize) -> Places {
+    pub fn locations(
+        &mut self,
+        answer: StreamChunkLocationsResponse,
+        count: usize,
+    ) -> ChunkLocations {
         assert_eq!(answer.repo_token, "");
         for record in answer.table_files {
             assert_eq!(record.refresh_after, None, "URLs are good for ever");
@@ -264,27 +269,30 @@ impl Urls {
             let is_kept = replaced.is_none_or(|url| url == record.url || url.contains("/records/"));
             assert!(is_kept, "the id of a file is used again: {}", record.url);
         }
-        let mut places: BTreeMap<u32, Option<Place>> = BTreeMap::new();
-        for location in answer.locations {
-            let url =
-                self.0.get(&location.table_file_id).expect("a resource that was named before");
-            let dictionary = (location.dictionary_offset, location.dictionary_length);
-            let place = place(url, (location.offset, location.length), dictionary);
-            assert_eq!(places.insert(location.request_index, Some(place)), None, "located twice");
+        let mut locations: BTreeMap<u32, Option<ChunkLocation>> = BTreeMap::new();
+        for entry in answer.locations {
+            let url = self.0.get(&entry.table_file_id).expect("a resource that was named before");
+            let dictionary = (entry.dictionary_offset, entry.dictionary_length);
+            let location = location(url, (entry.offset, entry.length), dictionary);
+            assert_eq!(
+                locations.insert(entry.request_index, Some(location)),
+                None,
+                "located twice"
+            );
         }
         for index in answer.missing_indexes {
-            assert_eq!(places.insert(index, None), None, "found and missing");
+            assert_eq!(locations.insert(index, None), None, "found and missing");
         }
-        assert!(places.keys().copied().eq(0..u32::try_from(count).unwrap()), "{places:?}");
-        places.into_values().collect()
+        assert!(locations.keys().copied().eq(0..u32::try_from(count).unwrap()), "{locations:?}");
+        locations.into_values().collect()
     }
 }
 
 /// Reads one answer of the older calls, which leave missing chunks out.
 #[track_caller]
-pub fn legacy_places(answer: GetDownloadLocsResponse, addresses: &[Address]) -> Places {
+pub fn legacy_locations(answer: GetDownloadLocsResponse, addresses: &[Address]) -> ChunkLocations {
     assert_eq!(answer.repo_token, "");
-    let mut by_address: HashMap<Address, Place> = HashMap::new();
+    let mut by_address: HashMap<Address, ChunkLocation> = HashMap::new();
     let mut count = 0;
     for resource in answer.locs {
         assert_eq!(
@@ -299,26 +307,26 @@ pub fn legacy_places(answer: GetDownloadLocsResponse, addresses: &[Address]) -> 
         for range in ranges.ranges {
             count += 1;
             let dictionary = (range.dictionary_offset, range.dictionary_length);
-            let place = place(&ranges.url, (range.offset, range.length), dictionary);
+            let location = location(&ranges.url, (range.offset, range.length), dictionary);
             let address = Address::try_from(&range.hash[..]).unwrap();
             assert!(addresses.contains(&address), "a chunk that nobody asked for");
-            let known = by_address.entry(address).or_insert_with(|| place.clone());
-            assert_eq!(*known, place, "a chunk is in one place");
+            let known = by_address.entry(address).or_insert_with(|| location.clone());
+            assert_eq!(*known, location, "a chunk has one location");
         }
     }
     assert!(count <= addresses.len(), "more ranges than were asked for");
     addresses.iter().map(|address| by_address.get(address).cloned()).collect()
 }
 
-fn place(
+fn location(
     url: &str,
     (offset, length): (u64, u32),
     (dictionary, dictionary_length): (u64, u32),
-) -> Place {
+) -> ChunkLocation {
     assert_ne!(length, 0, "no chunk is empty");
     let range = |offset, length: u32| offset..offset + u64::from(length);
     let dictionary = (dictionary_length != 0).then(|| range(dictionary, dictionary_length));
-    Place { url: url.to_owned(), span: range(offset, length), dictionary }
+    ChunkLocation { url: url.to_owned(), span: range(offset, length), dictionary }
 }
 
 /// Downloads over one connection, with a cache of its dictionaries.
@@ -338,10 +346,12 @@ impl Downloads {
 
     /// Downloads and decodes a chunk as Dolt's client does.
     #[track_caller]
-    pub fn chunk(&mut self, place: &Place) -> Vec<u8> {
-        let stored = self.http.bytes(&self.target(&place.url), place.span.clone());
-        let dictionary = place.dictionary.clone().map(|range| self.dictionary(&place.url, range));
-        decode(&stored, dictionary.as_deref()).unwrap_or_else(|error| panic!("{place:?}: {error}"))
+    pub fn chunk(&mut self, location: &ChunkLocation) -> Vec<u8> {
+        let stored = self.http.bytes(&self.target(&location.url), location.span.clone());
+        let dictionary =
+            location.dictionary.clone().map(|range| self.dictionary(&location.url, range));
+        decode(&stored, dictionary.as_deref())
+            .unwrap_or_else(|error| panic!("{location:?}: {error}"))
     }
 
     /// Downloads and decompresses a dictionary.

@@ -11,7 +11,7 @@ use busload_proto::remotesapi::RebaseRequest;
 
 use super::{
     NOWHERE,
-    client::{Address, Client, Place, Way},
+    client::{Address, ChunkLocation, Client, Way},
     eventually,
     fixture::{Served, World, Written, classic, classic_of},
     http::target,
@@ -68,13 +68,21 @@ fn addresses(chunks: &[(Address, Vec<u8>)]) -> Vec<Address> {
     chunks.iter().map(|(address, _)| *address).collect()
 }
 
-/// Asserts that chunks are where a client was told, perhaps by an earlier process.
+/// Asserts that chunks are at the advertised locations, perhaps of an earlier process.
 #[track_caller]
-fn check_places(client: &Client, earlier: &str, places: &[Place], chunks: &[(Address, Vec<u8>)]) {
+fn check_locations(
+    client: &Client,
+    earlier: &str,
+    locations: &[ChunkLocation],
+    chunks: &[(Address, Vec<u8>)],
+) {
     let mut downloads = client.downloads();
-    for (place, (_, contents)) in places.iter().zip(chunks) {
-        let url = format!("{}{}", client.base(), target(&place.url, earlier));
-        assert!(downloads.chunk(&Place { url, ..place.clone() }) == *contents, "{place:?}");
+    for (location, (_, contents)) in locations.iter().zip(chunks) {
+        let url = format!("{}{}", client.base(), target(&location.url, earlier));
+        assert!(
+            downloads.chunk(&ChunkLocation { url, ..location.clone() }) == *contents,
+            "{location:?}"
+        );
     }
 }
 
@@ -89,7 +97,7 @@ fn a_clone_is_completed_while_a_new_version_replaces_its_files() {
         let listed = files(client);
         let [one, two] = versions.old.each_ref().map(|file| &listed[&file.spec.id.to_string()]);
         let chunks = versions.chunks();
-        let places = client.found("db", Way::Stream, &addresses(&chunks));
+        let locations = client.found("db", Way::Stream, &addresses(&chunks));
         assert!(client.http().get(one).body == versions.old[0].bytes);
 
         let root = versions.switch(&world);
@@ -97,7 +105,7 @@ fn a_clone_is_completed_while_a_new_version_replaces_its_files() {
         assert!(client.http().get(two).body == versions.old[1].bytes, "the rest of the clone");
         served.drop_cache();
         assert!(client.http().get(one).body == versions.old[0].bytes, "again, from the store");
-        check_places(client, &client.base(), &places, &chunks);
+        check_locations(client, &client.base(), &locations, &chunks);
         let list = client.list("db").unwrap();
         assert_eq!(list.root_hash, root.to_vec());
         assert_eq!(list.table_file_info.len(), 1);
@@ -105,7 +113,7 @@ fn a_clone_is_completed_while_a_new_version_replaces_its_files() {
         assert!(client.http().get(now).body == versions.conjoined.bytes);
         assert_eq!(client.absent("db", &addresses(&versions.conjoined.chunks)).unwrap(), [0; 0]);
         let chunks = &versions.conjoined.chunks;
-        check_places(
+        check_locations(
             client,
             &client.base(),
             &client.found("db", Way::Legacy, &addresses(chunks)),
@@ -122,31 +130,31 @@ fn urls_are_good_after_a_restart_and_for_files_that_were_dropped_before_it() {
         let served = Served::start(&[world.as_db(&format!("dolt_layout={layout}"))]);
         let (listed, base) = (files(&served.client), served.client.base());
         let chunks = versions.chunks();
-        let places = served.client.found("db", Way::Stream, &addresses(&chunks));
+        let locations = served.client.found("db", Way::Stream, &addresses(&chunks));
         let served = served.restart();
         assert_eq!(files(&served.client), listed, "the same URLs");
         let again = served.client.found("db", Way::Stream, &addresses(&chunks));
-        let targets = |places: &[Place], base: &str| {
-            places
+        let targets = |locations: &[ChunkLocation], base: &str| {
+            locations
                 .iter()
-                .map(|place| (target(&place.url, base), place.span.clone()))
+                .map(|location| (target(&location.url, base), location.span.clone()))
                 .collect::<Vec<_>>()
         };
         assert_eq!(
             targets(&again, &served.client.base()),
-            targets(&places, &base),
-            "the same places"
+            targets(&locations, &base),
+            "the same locations"
         );
 
         versions.switch(&world);
         for empty in [false, true] {
-            // No request in between could have told the process which chunks they are.
+            // The process learned from no request in between which chunks they are.
             let served = if empty {
                 Served::start(&[world.as_db(&format!("dolt_layout={layout}"))])
             } else {
                 Served::start(&[world.as_db(&format!("disk=0&dolt_layout={layout}"))])
             };
-            check_places(&served.client, &base, &places, &chunks);
+            check_locations(&served.client, &base, &locations, &chunks);
             for file in &versions.old {
                 let answer = served.client.http().get(&listed[&file.spec.id.to_string()]);
                 assert!(
@@ -157,7 +165,7 @@ fn urls_are_good_after_a_restart_and_for_files_that_were_dropped_before_it() {
             }
         }
         let served = served.restart();
-        check_places(&served.client, &base, &places, &chunks);
+        check_locations(&served.client, &base, &locations, &chunks);
         assert_eq!(files(&served.client).len(), 1, "and it is the new version");
     }
 }
@@ -185,8 +193,8 @@ fn records_of_chunks_that_were_collected_are_not_found() {
     let world = versions.world();
     let served = Served::start(&[world.as_db("dolt_layout=records")]);
     let chunks = &versions.old[0].chunks;
-    let places = served.client.found("db", Way::Stream, &addresses(chunks));
-    let records = target(&places[0].url, &served.client.base());
+    let locations = served.client.found("db", Way::Stream, &addresses(chunks));
+    let records = target(&locations[0].url, &served.client.base());
     world.name(&[&versions.old[1]]);
     world.bucket.delete(&format!("p/{}", versions.old[0].spec.id)).unwrap();
     let served = served.restart_empty();
@@ -202,18 +210,18 @@ fn records_are_made_again_when_memory_is_used_for_others() {
     let world = World::of_files(std::slice::from_ref(&file));
     let served = Served::start(&[world.as_db("dolt_layout=records")]);
     let client = &served.client;
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for chunks in file.chunks.chunks(16) {
-        places.extend(client.found("db", Way::Stream, &addresses(chunks)));
+        locations.extend(client.found("db", Way::Stream, &addresses(chunks)));
     }
     let mut downloads = client.downloads();
     for turn in 0..2 {
-        for (place, (_, contents)) in places.iter().zip(&file.chunks).step_by(9) {
-            assert!(downloads.chunk(place) == *contents, "{turn} {place:?}");
+        for (location, (_, contents)) in locations.iter().zip(&file.chunks).step_by(9) {
+            assert!(downloads.chunk(location) == *contents, "{turn} {location:?}");
         }
     }
     let again = client.found("db", Way::Legacy, &addresses(&file.chunks[..16]));
-    assert_eq!(again, places[..16]);
+    assert_eq!(again, locations[..16]);
 }
 
 #[test]
@@ -244,11 +252,11 @@ fn what_is_in_one_answer_is_of_one_version() {
         });
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                let places = client.found("db", Way::Legacy, &asked);
-                let id = |place: &Place| {
-                    place.url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned()
+                let locations = client.found("db", Way::Legacy, &asked);
+                let id = |location: &ChunkLocation| {
+                    location.url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned()
                 };
-                let ids: BTreeSet<_> = places.iter().map(id).collect();
+                let ids: BTreeSet<_> = locations.iter().map(id).collect();
                 assert!(ids == old || ids == new, "{ids:?}");
                 in_locations[usize::from(ids == new)].store(true, Ordering::Relaxed);
             }
@@ -287,10 +295,11 @@ fn what_was_pushed_before_the_question_is_found() {
         let asked = [addresses(chunks), vec![NOWHERE]].concat();
         assert_eq!(client.absent("db", &asked).unwrap(), [0, 1, 2, 3]);
         versions.switch(&world);
-        let places = client.places("db", way, std::slice::from_ref(&asked)).unwrap().remove(0);
-        assert_eq!(places[3], None);
-        let places: Vec<_> = places.into_iter().flatten().collect();
-        check_places(client, &client.base(), &places, chunks);
+        let locations =
+            client.locations("db", way, std::slice::from_ref(&asked)).unwrap().remove(0);
+        assert_eq!(locations[3], None);
+        let locations: Vec<_> = locations.into_iter().flatten().collect();
+        check_locations(client, &client.base(), &locations, chunks);
         assert_eq!(client.absent("db", &asked).unwrap(), [3]);
         assert_eq!(
             client.root("db").unwrap(),

@@ -7,7 +7,7 @@ use busload_proto::remotesapi::ListTableFilesRequest;
 use tonic::{Code, Request};
 
 use super::{
-    client::{Place, Way, stream_request},
+    client::{ChunkLocation, Way, stream_request},
     fixture::{Fixture, Served},
     http::{Head, Http, target},
     metadata::refused,
@@ -32,10 +32,10 @@ fn resources(served: &Served, fixture: &Fixture) -> Vec<Resource> {
             Resource { target: target(&entry.url, &base), bytes: fs::read(&file.path).unwrap() }
         })
         .collect();
-    let places = served.client.found("db", Way::Stream, &fixture.addresses()[..100]);
-    assert!(places.iter().all(|place| place.url == places[0].url), "one resource");
-    let records = target(&places[0].url, &base);
-    let end = places.iter().map(|place| place.span.end).max().unwrap();
+    let locations = served.client.found("db", Way::Stream, &fixture.addresses()[..100]);
+    assert!(locations.iter().all(|location| location.url == locations[0].url), "one resource");
+    let records = target(&locations[0].url, &base);
+    let end = locations.iter().map(|location| location.span.end).max().unwrap();
     let bytes = served.client.http().bytes(&records, 0..end);
     resources.push(Resource { target: records, bytes });
     resources
@@ -194,11 +194,11 @@ fn bytes_between_two_ranges_are_served() {
     );
     for layout in ["files", "records"] {
         let path = format!("real-archive-v3{layout}");
-        let mut places: Vec<Place> =
+        let mut locations: Vec<ChunkLocation> =
             served.client.found(&path, Way::Stream, &fixture.addresses()[..180]);
-        places.sort_by(|one, two| (&one.url, one.span.start).cmp(&(&two.url, two.span.start)));
+        locations.sort_by(|one, two| (&one.url, one.span.start).cmp(&(&two.url, two.span.start)));
         let mut downloads = served.client.downloads();
-        for pair in places.windows(2).filter(|pair| pair[0].url == pair[1].url) {
+        for pair in locations.windows(2).filter(|pair| pair[0].url == pair[1].url) {
             let target = downloads.target(&pair[0].url);
             let both = downloads.http.bytes(&target, pair[0].span.start..pair[1].span.end);
             assert!(both.starts_with(&downloads.http.bytes(&target, pair[0].span.clone())));

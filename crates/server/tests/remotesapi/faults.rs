@@ -7,7 +7,7 @@ use busload_bucket::{Fault, Faults, Rule};
 use tonic::Code;
 
 use super::{
-    client::{Place, Way, decode},
+    client::{ChunkLocation, Way, decode},
     eventually,
     fixture::{Fixture, Served, World, classic},
     http::{Http, range_header, target},
@@ -150,8 +150,8 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
         for (turn, chunks) in fixture.chunks.chunks(20).enumerate() {
             let asked: Vec<_> = chunks.iter().map(|chunk| chunk.address).collect();
             let way = [Way::Stream, Way::Legacy, Way::Unary][turn % 3];
-            let places = match client.places("db", way, &[asked]) {
-                Ok(mut places) => places.remove(0),
+            let locations = match client.locations("db", way, &[asked]) {
+                Ok(mut locations) => locations.remove(0),
                 Err(status) => {
                     assert!(
                         [Code::Unavailable, Code::DataLoss].contains(&status.code()),
@@ -160,21 +160,21 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
                     continue;
                 }
             };
-            for (chunk, place) in chunks.iter().zip(places).step_by(4) {
-                let place =
-                    place.expect("what the store cannot say is no chunk that does not exist");
-                let target = downloads.target(&place.url);
+            for (chunk, location) in chunks.iter().zip(locations).step_by(4) {
+                let location =
+                    location.expect("what the store cannot say is no chunk that does not exist");
+                let target = downloads.target(&location.url);
                 let Ok(answer) =
-                    downloads.http.try_call("GET", &target, &range_header(place.span.clone()))
+                    downloads.http.try_call("GET", &target, &range_header(location.span.clone()))
                 else {
                     downloads = client.downloads();
                     continue;
                 };
                 if answer.head.status == 206 && answer.is_whole {
-                    let dictionary = place
+                    let dictionary = location
                         .dictionary
                         .clone()
-                        .map(|range| downloads.dictionary(&place.url, range));
+                        .map(|range| downloads.dictionary(&location.url, range));
                     chunk.check(&decode(&answer.body, dictionary.as_deref()).unwrap());
                     right += 1;
                 } else if !answer.is_whole {
@@ -185,17 +185,18 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
         assert!(20 < right, "{layout}: the store answers sometimes, {right}");
         world.proxy.set(Faults::default());
         // Corruption that was seen twice in the same way is taken for real for some seconds.
-        let (addresses, mut places) = (fixture.addresses(), Vec::new());
-        eventually("all chunks have places", || {
-            places = client
-                .places("db", Way::Stream, std::slice::from_ref(&addresses))
+        let (addresses, mut locations) = (fixture.addresses(), Vec::new());
+        eventually("all chunks have locations", || {
+            locations = client
+                .locations("db", Way::Stream, std::slice::from_ref(&addresses))
                 .unwrap_or_default();
-            !places.is_empty()
+            !locations.is_empty()
         });
         let mut downloads = client.downloads();
-        for (chunk, place) in fixture.chunks.iter().zip(places.remove(0)).step_by(5) {
-            let place = place.expect("the store holds it");
-            let (target, range) = (downloads.target(&place.url), range_header(place.span.clone()));
+        for (chunk, location) in fixture.chunks.iter().zip(locations.remove(0)).step_by(5) {
+            let location = location.expect("the store holds it");
+            let (target, range) =
+                (downloads.target(&location.url), range_header(location.span.clone()));
             // The location is not asked for again: on a slow machine that request could be refused.
             let mut stored = Vec::new();
             eventually("the chunk is served", || {
@@ -208,7 +209,7 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
                 answer.head.status == 206
             });
             let dictionary =
-                place.dictionary.clone().map(|range| downloads.dictionary(&place.url, range));
+                location.dictionary.clone().map(|range| downloads.dictionary(&location.url, range));
             chunk.check(&decode(&stored, dictionary.as_deref()).unwrap());
         }
     }
@@ -284,7 +285,7 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
         }
         // Dictionaries and chunks that could not be read cannot be advertised.
         for way in [Way::Stream, Way::Legacy, Way::Unary] {
-            let status = client.places("db", way, &[fixture.addresses()]).unwrap_err();
+            let status = client.locations("db", way, &[fixture.addresses()]).unwrap_err();
             assert_eq!(status.code(), Code::Unavailable, "{status}");
             // Several waits share the deadline, and the first to notice reports it.
             assert!(
@@ -294,7 +295,7 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
         }
         world.proxy.come_back();
         eventually("the store is served", || {
-            client.places("db", Way::Unary, &[fixture.addresses()]).is_ok()
+            client.locations("db", Way::Unary, &[fixture.addresses()]).is_ok()
         });
         // Clients print only the status, so the log says why, but not for each of the twelve.
         served.server.signal(rustix::process::Signal::TERM);
@@ -356,17 +357,17 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
             let world = World::of(&fixture);
             let served = Served::start(&[world.as_db(&format!("{disk}dolt_layout=files"))]);
             let client = &served.client;
-            let places = client.found("db", Way::Stream, &fixture.addresses());
-            let dictionaries = |places: &[Place]| {
-                let of = |place: &Place| {
-                    Some((target(&place.url, &client.base()), place.dictionary.clone()?))
+            let locations = client.found("db", Way::Stream, &fixture.addresses());
+            let dictionaries = |locations: &[ChunkLocation]| {
+                let of = |location: &ChunkLocation| {
+                    Some((target(&location.url, &client.base()), location.dictionary.clone()?))
                 };
-                let mut all: Vec<_> = places.iter().filter_map(of).collect();
+                let mut all: Vec<_> = locations.iter().filter_map(of).collect();
                 all.sort_by_key(|(target, range)| (target.clone(), range.start));
                 all.dedup();
                 all
             };
-            let given = dictionaries(&places);
+            let given = dictionaries(&locations);
             assert!(!given.is_empty(), "{name}");
             world.proxy.go_away();
             if disk.is_empty() {
@@ -391,7 +392,7 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
             }
             // Locations that were advertised before can be advertised again.
             if disk.is_empty() {
-                assert_eq!(client.found("db", Way::Legacy, &fixture.addresses()), places);
+                assert_eq!(client.found("db", Way::Legacy, &fixture.addresses()), locations);
             }
         }
     }
@@ -410,7 +411,7 @@ fn a_dictionary_that_is_corrupt_in_the_store_is_never_given_out() {
     for layout in ["files", "records"] {
         let served = Served::start(&[world.as_db(&format!("dolt_layout={layout}"))]);
         for way in [Way::Stream, Way::Legacy, Way::Unary] {
-            let status = served.client.places("db", way, &[fixture.addresses()]).unwrap_err();
+            let status = served.client.locations("db", way, &[fixture.addresses()]).unwrap_err();
             assert_eq!(status.code(), Code::DataLoss, "{layout} {way:?}: {status}");
         }
     }

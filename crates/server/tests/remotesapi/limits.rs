@@ -93,7 +93,7 @@ fn sixty_four_downloads_of_cold_data_at_once_are_exact() {
         let served = Served::start(&[world.as_db(&format!("dolt_layout={layout}"))]);
         let client = &served.client;
         let addresses: Vec<_> = file.chunks.iter().map(|(address, _)| *address).collect();
-        let places = client.found("db", Way::Stream, &addresses);
+        let locations = client.found("db", Way::Stream, &addresses);
         world.proxy.set(Faults {
             first_byte: Duration::from_millis(5),
             jitter: Duration::from_millis(4),
@@ -103,13 +103,16 @@ fn sixty_four_downloads_of_cold_data_at_once_are_exact() {
         let barrier = Barrier::new(64);
         thread::scope(|scope| {
             for worker in 0..64 {
-                let (barrier, places, file) = (&barrier, &places, &file);
+                let (barrier, locations, file) = (&barrier, &locations, &file);
                 scope.spawn(move || {
                     let mut downloads = client.downloads();
                     barrier.wait();
                     for turn in 0..16 {
                         let index = usize::try_from(mix(worker << 8 | turn) % 512).unwrap();
-                        assert!(downloads.chunk(&places[index]) == file.chunks[index].1, "{index}");
+                        assert!(
+                            downloads.chunk(&locations[index]) == file.chunks[index].1,
+                            "{index}"
+                        );
                     }
                 });
             }
@@ -146,12 +149,12 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
         let client = &served.client;
         let list = client.list("db").unwrap().table_file_info;
         let targets: Vec<_> = list.iter().map(|file| target(&file.url, &client.base())).collect();
-        let places = client.found(fixture.name, Way::Stream, &fixture.addresses());
+        let locations = client.found(fixture.name, Way::Stream, &fixture.addresses());
         let mut downloads = client.downloads();
         let before = resident(&served);
         let slow = unread(client, &targets, 100);
-        for (chunk, place) in fixture.chunks.iter().zip(&places).step_by(5) {
-            chunk.check(&downloads.chunk(place));
+        for (chunk, location) in fixture.chunks.iter().zip(&locations).step_by(5) {
+            chunk.check(&downloads.chunk(location));
         }
         assert_eq!(client.root(fixture.name).unwrap(), fixture.root());
         let answer = client.http().get(&targets[0]);
@@ -170,7 +173,7 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
 }
 
 /// The memory budget suffices for some downloads. Later ones wait at most for the table's timeout,
-/// and are then told when to retry.
+/// and then get `Retry-After`.
 #[test]
 fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_memory() {
     let file = classic(11, (0..64).map(|_| 1 << 19));
@@ -301,10 +304,10 @@ fn streams_that_nobody_reads_cost_little_memory_and_disturb_nobody() {
                 );
             }
         }
-        let places = client.found(&path, Way::Stream, addresses);
+        let locations = client.found(&path, Way::Stream, addresses);
         let mut downloads = client.downloads();
-        for (chunk, place) in fixture.chunks.iter().zip(&places).step_by(9) {
-            chunk.check(&downloads.chunk(place));
+        for (chunk, location) in fixture.chunks.iter().zip(&locations).step_by(9) {
+            chunk.check(&downloads.chunk(location));
         }
         let grown = resident(&served) - before;
         assert!(grown < f64::from(300 << 20), "{grown} bytes");

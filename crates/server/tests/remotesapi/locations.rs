@@ -14,7 +14,7 @@ use tonic::{Code, Streaming};
 use super::{
     NOWHERE,
     client::{
-        Address, Client, Grpc, Place, Urls, WAYS, Way, legacy_places, legacy_request,
+        Address, ChunkLocation, Client, Grpc, Urls, WAYS, Way, legacy_locations, legacy_request,
         stream_request,
     },
     fixture::{Fixture, Listed, Served, World, classic, classic_of},
@@ -25,39 +25,42 @@ use super::{
 
 const LAYOUTS: [&str; 2] = ["files", "records"];
 
-/// Asserts that all chunks of a store are where clients are told.
+/// Asserts that all chunks of a store are at their advertised locations.
 #[track_caller]
 fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
     let addresses = fixture.addresses();
-    let places = client.found(table, Way::Stream, &addresses);
+    let locations = client.found(table, Way::Stream, &addresses);
     let mut downloads = client.downloads();
-    for (chunk, place) in fixture.chunks.iter().zip(&places) {
-        chunk.check(&downloads.chunk(place));
-        assert!(place.url.len() < 8 * 1024, "proxies allow no longer ones: {}", place.url);
+    for (chunk, location) in fixture.chunks.iter().zip(&locations) {
+        chunk.check(&downloads.chunk(location));
+        assert!(location.url.len() < 8 * 1024, "proxies allow no longer ones: {}", location.url);
     }
     let again = [Way::Stream, Way::Legacy].map(|way| client.found(table, way, &addresses));
     let unary = client.found(table, Way::Unary, &addresses);
     // The server closes idle connections, and the steps above take a while on a slow machine.
     downloads.http = client.http();
-    assert!(unary.iter().all(|place| place.dictionary.is_none()), "{table}: its clients know none");
+    assert!(
+        unary.iter().all(|location| location.dictionary.is_none()),
+        "{table}: its clients know none"
+    );
     match layout {
         // A bundle also holds chunks of requests that happened to arrive at the same time.
         "records" => {
-            for places in again.iter().chain([&places, &unary]) {
-                for (chunk, place) in fixture.chunks.iter().zip(places) {
+            for locations in again.iter().chain([&locations, &unary]) {
+                for (chunk, location) in fixture.chunks.iter().zip(locations) {
                     // Large records stay in their table files.
                     assert!(
-                        place.url.contains("/records/") || 256 << 10 < chunk.bytes(),
-                        "{place:?}"
+                        location.url.contains("/records/") || 256 << 10 < chunk.bytes(),
+                        "{location:?}"
                     );
-                    chunk.check(&downloads.chunk(place));
+                    chunk.check(&downloads.chunk(location));
                 }
             }
         }
         _ => {
             // The URLs are equal strings, by which clients merge ranges.
             assert!(
-                again.iter().all(|again| *again == places),
+                again.iter().all(|again| *again == locations),
                 "{table}: the same again, in both streams"
             );
             let urls: HashSet<_> = client
@@ -68,11 +71,11 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
                 .map(|file| file.url)
                 .collect();
             assert!(
-                places.iter().all(|place| urls.contains(&place.url)),
+                locations.iter().all(|location| urls.contains(&location.url)),
                 "{table}: files that are listed"
             );
-            for (chunk, place) in fixture.chunks.iter().zip(&unary).step_by(11) {
-                chunk.check(&downloads.chunk(place));
+            for (chunk, location) in fixture.chunks.iter().zip(&unary).step_by(11) {
+                chunk.check(&downloads.chunk(location));
             }
         }
     }
@@ -109,23 +112,23 @@ fn chunks_that_are_not_what_their_addresses_say_are_never_given_out() {
         );
         for way in WAYS {
             let answer =
-                served.client.places(&format!("{name}records"), way, &[fixture.addresses()]);
+                served.client.locations(&format!("{name}records"), way, &[fixture.addresses()]);
             refused(answer, Code::DataLoss, &["chunk", "disagree"]);
         }
-        let places =
+        let locations =
             served.client.found(&format!("{name}files"), Way::Stream, &fixture.addresses());
-        for place in &places {
-            let target = target(&place.url, &served.client.base());
+        for location in &locations {
+            let target = target(&location.url, &served.client.base());
             // An answer that is cut off has no head, or not all of its body.
             let Ok(answer) =
-                served.client.http().try_call("GET", &target, &range_header(place.span.clone()))
+                served.client.http().try_call("GET", &target, &range_header(location.span.clone()))
             else {
                 continue;
             };
             if answer.head.status == 206 {
-                assert!(!answer.is_whole, "{name}: {place:?} was given out");
+                assert!(!answer.is_whole, "{name}: {location:?} was served");
             } else {
-                assert_eq!(answer.head.status, 502, "{name}: {place:?}: {}", answer.text());
+                assert_eq!(answer.head.status, 502, "{name}: {location:?}: {}", answer.text());
                 let text = answer.text();
                 assert!(
                     ["chunk", "disagree"].iter().all(|part| text.contains(part)),
@@ -148,26 +151,29 @@ fn ranges_that_are_near_each_other_are_downloaded_in_one() {
         for layout in LAYOUTS {
             let chunks: Vec<_> = fixture.chunks.iter().step_by(2).collect();
             let addresses: Vec<_> = chunks.iter().map(|chunk| chunk.address).collect();
-            let places = served.client.found(&format!("{name}{layout}"), Way::Stream, &addresses);
+            let locations =
+                served.client.found(&format!("{name}{layout}"), Way::Stream, &addresses);
             let mut downloads = served.client.downloads();
-            let mut by_url: BTreeMap<&str, Vec<(&Place, &Listed)>> = BTreeMap::new();
-            for (place, chunk) in places.iter().zip(chunks) {
-                by_url.entry(&place.url).or_default().push((place, chunk));
+            let mut by_url: BTreeMap<&str, Vec<(&ChunkLocation, &Listed)>> = BTreeMap::new();
+            for (location, chunk) in locations.iter().zip(chunks) {
+                by_url.entry(&location.url).or_default().push((location, chunk));
             }
             for (url, mut parts) in by_url {
-                parts.sort_by_key(|(place, _)| place.span.start);
+                parts.sort_by_key(|(location, _)| location.span.start);
                 let target = downloads.target(url);
                 for region in
                     parts.chunk_by(|(one, _), (two, _)| two.span.start < one.span.end + 8 * 1024)
                 {
                     let start = region[0].0.span.start;
-                    let end = region.iter().map(|(place, _)| place.span.end).max().unwrap();
+                    let end = region.iter().map(|(location, _)| location.span.end).max().unwrap();
                     let bytes = downloads.http.bytes(&target, start..end);
-                    for (place, chunk) in region {
+                    for (location, chunk) in region {
                         let at = |offset: u64| usize::try_from(offset - start).unwrap();
-                        let stored = &bytes[at(place.span.start)..at(place.span.end)];
-                        let dictionary =
-                            place.dictionary.clone().map(|range| downloads.dictionary(url, range));
+                        let stored = &bytes[at(location.span.start)..at(location.span.end)];
+                        let dictionary = location
+                            .dictionary
+                            .clone()
+                            .map(|range| downloads.dictionary(url, range));
                         chunk.check(&super::client::decode(stored, dictionary.as_deref()).unwrap());
                     }
                 }
@@ -205,7 +211,7 @@ fn requests(fixture: &Fixture, count: u64) -> Vec<Vec<Address>> {
 }
 
 #[track_caller]
-fn check_answers(requests: &[Vec<Address>], answers: &[Vec<Option<Place>>]) {
+fn check_answers(requests: &[Vec<Address>], answers: &[Vec<Option<ChunkLocation>>]) {
     assert_eq!(answers.len(), requests.len());
     for (request, answer) in requests.iter().zip(answers) {
         let missing = |addresses: &[Address]| {
@@ -242,25 +248,25 @@ fn hundreds_of_requests_sent_before_an_answer_is_read_are_answered_in_order() {
             let mut urls = Urls::default();
             let mut all = Vec::new();
             while let Some(answer) = answers.message().await.unwrap() {
-                all.push(urls.places(answer, requests[all.len()].len()));
+                all.push(urls.locations(answer, requests[all.len()].len()));
             }
             all
         });
         check_answers(&requests, &answers);
         if layout == "files" {
-            let places: BTreeMap<_, _> = fixture.addresses().into_iter().zip(known).collect();
+            let locations: BTreeMap<_, _> = fixture.addresses().into_iter().zip(known).collect();
             for (request, answer) in requests.iter().zip(&answers) {
                 let expected: Vec<_> =
-                    request.iter().map(|address| places.get(address).cloned()).collect();
+                    request.iter().map(|address| locations.get(address).cloned()).collect();
                 assert_eq!(*answer, expected);
             }
         }
         let mut downloads = served.client.downloads();
         let chunks: BTreeMap<_, _> =
             fixture.chunks.iter().map(|chunk| (chunk.address, chunk)).collect();
-        for (address, place) in requests.concat().iter().zip(answers.concat()).step_by(7) {
-            if let Some(place) = place {
-                chunks[address].check(&downloads.chunk(&place));
+        for (address, location) in requests.concat().iter().zip(answers.concat()).step_by(7) {
+            if let Some(location) = location {
+                chunks[address].check(&downloads.chunk(&location));
             }
         }
     }
@@ -276,7 +282,7 @@ fn older_streams_are_answered_in_order_too() {
     for layout in LAYOUTS {
         let answers = served
             .client
-            .places(&format!("real-archive-v3{layout}"), Way::Legacy, &requests)
+            .locations(&format!("real-archive-v3{layout}"), Way::Legacy, &requests)
             .unwrap();
         check_answers(&requests, &answers);
     }
@@ -313,7 +319,7 @@ fn a_request_is_answered_while_the_stream_stays_open() {
 fn a_stream_without_requests_has_no_answers() {
     let served = Served::start(&[Fixture::new("real-classic").as_db("")]);
     for way in WAYS {
-        assert_eq!(served.client.places("db", way, &[]).unwrap(), Vec::<Vec<_>>::new());
+        assert_eq!(served.client.locations("db", way, &[]).unwrap(), Vec::<Vec<_>>::new());
     }
 }
 
@@ -329,7 +335,7 @@ fn empty_requests_have_empty_answers() {
             let requests =
                 [vec![], one.clone(), vec![], vec![], vec![NOWHERE], one.clone(), vec![]];
             let answers =
-                served.client.places(&format!("real-classic{layout}"), way, &requests).unwrap();
+                served.client.locations(&format!("real-classic{layout}"), way, &requests).unwrap();
             check_answers(&requests, &answers);
         }
     }
@@ -346,7 +352,8 @@ fn chunks_asked_for_twice_are_at_one_place() {
     for layout in LAYOUTS {
         for way in WAYS {
             let path = format!("real-archive-v3{layout}");
-            let answer = served.client.places(&path, way, &[request.to_vec()]).unwrap().remove(0);
+            let answer =
+                served.client.locations(&path, way, &[request.to_vec()]).unwrap().remove(0);
             assert_eq!(
                 (&answer[2], &answer[4], &answer[5]),
                 (&answer[0], &answer[0], &answer[1]),
@@ -370,30 +377,32 @@ fn requests_are_replayed_on_a_new_stream_with_answers_as_good() {
         let path = format!("real-archive-v3{layout}");
         let requests: Vec<Vec<_>> =
             fixture.addresses().chunks(100).map(<[Address]>::to_vec).collect();
-        let complete = served.client.places(&path, Way::Stream, &requests).unwrap();
+        let complete = served.client.locations(&path, Way::Stream, &requests).unwrap();
         // The client cancels after some answers, and asks for the others again.
         for answered in [0, 1, 5] {
             let asked: Vec<_> =
                 requests.iter().map(|request| stream_request(&path, request)).collect();
             let mut grpc = served.client.grpc.clone();
-            let mut places: Vec<_> = served.client.wait(async {
+            let mut locations: Vec<_> = served.client.wait(async {
                 let answers = grpc.stream_chunk_locations(tokio_stream::iter(asked)).await.unwrap();
-                let (mut answers, mut urls, mut places) =
+                let (mut answers, mut urls, mut locations) =
                     (answers.into_inner(), Urls::default(), Vec::new());
                 for request in &requests[..answered] {
                     let answer = answers.message().await.unwrap().unwrap();
-                    places.push(urls.places(answer, request.len()));
+                    locations.push(urls.locations(answer, request.len()));
                 }
-                places
+                locations
             });
-            places.extend(served.client.places(&path, Way::Stream, &requests[answered..]).unwrap());
+            locations.extend(
+                served.client.locations(&path, Way::Stream, &requests[answered..]).unwrap(),
+            );
             if layout == "files" {
-                assert_eq!(places, complete);
+                assert_eq!(locations, complete);
             }
-            let places = places.iter().flatten().map(|place| place.as_ref().unwrap());
+            let locations = locations.iter().flatten().map(|location| location.as_ref().unwrap());
             let mut downloads = served.client.downloads();
-            for (chunk, place) in fixture.chunks.iter().zip(places) {
-                chunk.check(&downloads.chunk(place));
+            for (chunk, location) in fixture.chunks.iter().zip(locations) {
+                chunk.check(&downloads.chunk(location));
             }
         }
     }
@@ -418,7 +427,7 @@ fn streams_at_the_same_time_do_not_mix() {
                 dialogues.iter_mut().zip(fixtures.iter().zip(&mut answers))
             {
                 let answer = dialogue.answers.message().await.unwrap().unwrap();
-                answers.push(urls.places(answer, 1).remove(0).unwrap());
+                answers.push(urls.locations(answer, 1).remove(0).unwrap());
                 let next = stream_request(fixture.name, &[fixture.chunks[index + 1].address]);
                 dialogue.requests.send(next).unwrap();
             }
@@ -427,8 +436,8 @@ fn streams_at_the_same_time_do_not_mix() {
     });
     let mut downloads = served.client.downloads();
     for (fixture, answers) in fixtures.iter().zip(&answers) {
-        for (chunk, place) in fixture.chunks.iter().zip(answers) {
-            chunk.check(&downloads.chunk(place));
+        for (chunk, location) in fixture.chunks.iter().zip(answers) {
+            chunk.check(&downloads.chunk(location));
         }
     }
 }
@@ -494,7 +503,7 @@ fn what_is_no_list_of_addresses_ends_the_stream_after_the_answers_before_it() {
             for _ in 0..2 {
                 let answer =
                     answers.message().await.unwrap().expect("what came before is answered");
-                assert!(urls.places(answer, good.len()).iter().all(Option::is_some));
+                assert!(urls.locations(answer, good.len()).iter().all(Option::is_some));
             }
             refused(answers.message().await, code, &[text]);
         });
@@ -512,7 +521,7 @@ fn what_is_no_list_of_addresses_ends_the_stream_after_the_answers_before_it() {
                 .unwrap()
                 .into_inner();
             let answer = answers.message().await.unwrap().expect("what came before is answered");
-            assert!(legacy_places(answer, &good).iter().all(Option::is_some));
+            assert!(legacy_locations(answer, &good).iter().all(Option::is_some));
             refused(answers.message().await, Code::InvalidArgument, &[]);
             refused(grpc.get_download_locations(bad).await, Code::InvalidArgument, &[]);
         });
@@ -532,7 +541,8 @@ fn as_many_addresses_as_may_be_asked_for_at_once_are_located() {
     for layout in LAYOUTS {
         for way in WAYS {
             let path = format!("synth-many-archive{layout}");
-            let answer = served.client.places(&path, way, std::slice::from_ref(&request)).unwrap();
+            let answer =
+                served.client.locations(&path, way, std::slice::from_ref(&request)).unwrap();
             check_answers(std::slice::from_ref(&request), &answer);
         }
     }
@@ -550,12 +560,14 @@ fn chunks_of_all_sizes_are_given_in_resources_of_bounded_size() {
     let addresses: Vec<_> = chunks.iter().map(|(address, _)| *address).collect();
     for layout in LAYOUTS {
         let served = Served::start(&[world.as_db(&format!("dolt_layout={layout}"))]);
-        let places = served.client.found("db", Way::Stream, &addresses);
+        let locations = served.client.found("db", Way::Stream, &addresses);
         let mut downloads = served.client.downloads();
-        for ((_, contents), place) in chunks.iter().zip(&places) {
-            assert!(downloads.chunk(place) == *contents, "{} bytes", contents.len());
+        for ((_, contents), location) in chunks.iter().zip(&locations) {
+            assert!(downloads.chunk(location) == *contents, "{} bytes", contents.len());
         }
-        for url in places.iter().map(|place| &place.url).filter(|url| url.contains("/records/")) {
+        for url in
+            locations.iter().map(|location| &location.url).filter(|url| url.contains("/records/"))
+        {
             let target = downloads.target(url);
             let head = downloads.http.call("HEAD", &target, "").head;
             assert!(head.length() <= 9 << 20, "{} bytes in memory for {url}", head.length());

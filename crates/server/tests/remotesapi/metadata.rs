@@ -64,7 +64,7 @@ fn every_call(client: &Client, path: &str) -> Vec<(&'static str, Result<(), Stat
                 .map(drop),
         ),
     ];
-    let ways = WAYS.map(|way| client.places(path, way, &[vec![NOWHERE]]).map(drop));
+    let ways = WAYS.map(|way| client.locations(path, way, &[vec![NOWHERE]]).map(drop));
     outcomes.extend(
         ["StreamChunkLocations", "StreamDownloadLocations", "GetDownloadLocations"]
             .into_iter()
@@ -314,7 +314,7 @@ fn an_empty_store_has_nothing_and_says_so() {
     let list = client.list("db").unwrap();
     assert_eq!((&list.root_hash[..], list.table_file_info.len()), (&[0; 20][..], 0));
     for way in WAYS {
-        assert_eq!(client.places("db", way, &[vec![NOWHERE]]).unwrap(), [[None]], "{way:?}");
+        assert_eq!(client.locations("db", way, &[vec![NOWHERE]]).unwrap(), [[None]], "{way:?}");
     }
     // Something is pushed for the first time.
     let file = classic(1, [100, 200]);
@@ -348,7 +348,11 @@ fn a_store_that_is_away_is_unavailable_until_it_comes_back() {
     assert_eq!(served.client.list("db").unwrap().table_file_info.len(), fixture.files().len());
     refused(served.client.absent("db", &[NOWHERE]), Code::Unavailable, &["s3://"]);
     for way in WAYS {
-        refused(served.client.places("db", way, &[vec![NOWHERE]]), Code::Unavailable, &["s3://"]);
+        refused(
+            served.client.locations("db", way, &[vec![NOWHERE]]),
+            Code::Unavailable,
+            &["s3://"],
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use busload_bucket::Faults;
 use busload_io::{Clock, RealClock};
 
 use super::{
-    client::{Client, Place, Way},
+    client::{ChunkLocation, Client, Way},
     fixture::{Served, World, classic},
     http::{range_header, target},
 };
@@ -47,11 +47,11 @@ fn fetch_over_slow_link(layout: &str, chunks: usize, line: u64) -> Vec<String> {
     let region = |index: usize| files[index % 2].chunks[index * 290..index * 290 + chunks].iter();
     let addresses: Vec<_> = (0..DOWNLOADS).flat_map(region).map(|(address, _)| *address).collect();
     world.proxy.set(Faults { first_byte: Duration::from_millis(30), line, ..Faults::default() });
-    let places = client.found("db", Way::Stream, &addresses);
+    let locations = client.found("db", Way::Stream, &addresses);
     // A region may be spread over several resources.
-    let runs: Vec<_> = places
+    let runs: Vec<_> = locations
         .chunks(chunks)
-        .flat_map(|places| places.chunk_by(|one, next| one.url == next.url))
+        .flat_map(|locations| locations.chunk_by(|one, next| one.url == next.url))
         .collect();
     thread::scope(|scope| {
         for run in &runs {
@@ -61,12 +61,12 @@ fn fetch_over_slow_link(layout: &str, chunks: usize, line: u64) -> Vec<String> {
     runs.iter().map(|run| run[0].url.clone()).collect()
 }
 
-/// Downloads from the first to the last place, and asserts the speed that Dolt's client requires.
-fn download(client: &Client, places: &[Place]) {
+/// Downloads from the first location to the last, and asserts the speed that Dolt's client needs.
+fn download(client: &Client, locations: &[ChunkLocation]) {
     let clock = RealClock::new();
     let mut http = client.http();
-    let range = places[0].span.start..places[places.len() - 1].span.end;
-    http.send("GET", &target(&places[0].url, &client.base()), &range_header(range));
+    let range = locations[0].span.start..locations[locations.len() - 1].span.end;
+    http.send("GET", &target(&locations[0].url, &client.base()), &range_header(range));
     let head = http.try_head().unwrap();
     assert_eq!(head.status, 206, "{head:?}");
     let mut since = clock.now();

@@ -73,8 +73,8 @@ fn messages_that_are_announced_and_do_not_come_cost_nobody_anything() {
     let client = &served.client;
     let works = || {
         assert_eq!(client.root("db").unwrap(), fixture.root());
-        let places = client.found("db", Way::Stream, &fixture.addresses());
-        assert_eq!(places.len(), fixture.chunks.len());
+        let locations = client.found("db", Way::Stream, &fixture.addresses());
+        assert_eq!(locations.len(), fixture.chunks.len());
         let channel = Endpoint::from_shared(client.base()).unwrap();
         let health = client.wait(async {
             let mut health = HealthClient::new(channel.connect().await.unwrap());

@@ -49,7 +49,7 @@ fn a_message_is_as_long_as_its_limit_and_a_larger_chunk_is_alone() {
     let deadline = deadline();
     let chunk = |bytes: usize| Ok(Some(Chunk::Contents(vec![1; bytes].into())));
     let mut message = Message::default();
-    assert!(message.has_room_for(&chunk(10 * MESSAGE_BYTES)), "or it would never leave");
+    assert!(message.has_room_for(&chunk(10 * MESSAGE_BYTES)), "or it would never be sent");
     let mut count = 0;
     while message.has_room_for(&chunk(4096)) {
         message.add(count, chunk(4096), &deadline);
