@@ -36,7 +36,7 @@ use busload_pipeline::{
 use busload_postgres::Environment;
 use log::LevelFilter;
 
-pub use chunks::{ChunksSettings, Contents, DoltLayout};
+pub use chunks::{ChunksSettings, Contents};
 pub use options::Options;
 pub use password::VARIABLE as PASSWORD_VARIABLE;
 pub use table::unknown;

@@ -13,9 +13,8 @@
 //! `INVALID_ARGUMENT` if it could never succeed. **Ordering.** None between calls, none within
 //! `GetChunks`. **Shutdown.** Calls in flight fail with `UNAVAILABLE`.
 
-pub mod answer;
+mod answer;
 mod chunks;
-pub mod deadline;
 mod health;
 pub mod limits;
 mod many;

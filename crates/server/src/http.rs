@@ -21,6 +21,7 @@ mod access;
 mod account;
 mod cache_api;
 mod connection;
+mod dolt_host;
 mod frames;
 mod front;
 mod front_metrics;
@@ -40,8 +41,7 @@ use std::{
 use tokio::runtime::{Builder, Runtime};
 
 pub use access::{Access, basic};
-pub use account::{Hold, Received, check_memory};
-pub use front::{Asked, Front};
+pub use front::Front;
 pub use limits::CONNECTION_COUNT_LIMIT;
 pub use names::{HostName, Names};
 

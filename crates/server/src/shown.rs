@@ -1,41 +1,13 @@
 //! Texts from outside that an answer or a log line repeats: cut, so that a long one costs no more
 //! than a line.
 
-use std::{
-    borrow::Cow,
-    fmt::{self, Write},
-};
+use std::borrow::Cow;
 
-/// Longest part of a client's text that is repeated.
-pub const SHOWN_BYTES_MAX: usize = 128;
+pub use busload_calls::Shown;
+
 /// Longest part of an error of another system that is repeated: Postgres, for one, may repeat a
 /// value in its errors.
 pub const ERROR_BYTES_MAX: usize = 1024;
-
-/// Displays a text of any length from outside: cut, with control characters escaped.
-#[derive(Clone, Copy, Debug)]
-pub struct Shown<'a>(pub &'a str);
-
-impl<'a> Shown<'a> {
-    /// Returns the part that is shown.
-    pub fn part(self) -> &'a str {
-        &self.0[..self.0.floor_char_boundary(SHOWN_BYTES_MAX)]
-    }
-}
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Escaped, or a client could forge log lines.
-        self.part().chars().try_for_each(|char| match char.is_control() {
-            true => write!(f, "{}", char.escape_default()),
-            false => f.write_char(char),
-        })?;
-        if self.part().len() < self.0.len() {
-            write!(f, "... ({} bytes)", self.0.len())?;
-        }
-        Ok(())
-    }
-}
 
 /// Returns the part of another system's error that clients get.
 pub fn shown_error(text: &str) -> Cow<'_, str> {
@@ -50,20 +22,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_is_cut_between_characters_and_says_how_long_it_was() {
-        for text in ["", "db", &"x".repeat(SHOWN_BYTES_MAX)] {
-            assert_eq!(Shown(text).to_string(), text);
-        }
+    fn a_long_error_is_cut_between_characters_and_says_how_long_it_was() {
         let long = "\u{e9}".repeat(100_000);
-        let shown = Shown(&long).to_string();
-        assert_eq!(shown, format!("{}... (200000 bytes)", "\u{e9}".repeat(SHOWN_BYTES_MAX / 2)));
-        let odd = format!("x{long}");
-        assert_eq!(Shown(&odd).part().len(), SHOWN_BYTES_MAX - 1);
         assert_eq!(
             shown_error(&long),
             format!("{}... (200000 bytes)", "\u{e9}".repeat(ERROR_BYTES_MAX / 2))
         );
         assert_eq!(shown_error("short"), "short");
-        assert_eq!(Shown("a\nb\u{1b}").to_string(), "a\\nb\\u{1b}");
     }
 }

@@ -10,11 +10,9 @@ use std::{
 
 use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
+use busload_remotesapi::RemotesapiStats;
 
-use crate::{
-    chunk_stores::ChunkStores, rate_limited_log::RateLimitedLog, remotesapi::RemotesapiStats,
-    sources::TableMetrics,
-};
+use crate::{chunk_stores::ChunkStores, sources::TableMetrics};
 
 /// State that all threads of the server share.
 #[derive(Debug, Default)]
@@ -32,9 +30,7 @@ pub struct Status {
     /// Chunk stores; set when they have started to open.
     chunk_stores: OnceLock<Arc<ChunkStores>>,
     /// Counters of Dolt's clients.
-    pub remotesapi: RemotesapiStats,
-    /// Limiter of warnings that would repeat.
-    pub rate_limited_log: RateLimitedLog,
+    pub remotesapi: Arc<RemotesapiStats>,
     serving: AtomicBool,
 }
 

@@ -40,7 +40,7 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 17] = [
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
     rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
@@ -61,6 +61,16 @@ const RULES: [Rule; 15] = [
         &[&NO_STORE, &CONFIGURATION_BUT_SERDE],
     ),
     rule("busload-proto", &[], &[&NO_SERVICE, &CONFIGURATION]),
+    rule(
+        "busload-calls",
+        &["busload-chunks", "busload-dolt", "busload-objects"],
+        &[&["axum", "tokio-postgres"], &CONFIGURATION_BUT_SERDE],
+    ),
+    rule(
+        "busload-remotesapi",
+        &["busload-calls", "busload-chunks", "busload-dolt", "busload-objects", "busload-proto"],
+        &[&["tokio-postgres"], &CONFIGURATION_BUT_SERDE],
+    ),
     rule("busload-bucket", &[], &[&NO_STORE, &["object_store"], &CONFIGURATION_BUT_SERDE]),
     rule("busload-cluster", &[], &[&ASYNC, &CONFIGURATION]),
     // Experiments run in process, too; a store and its S3 server are made there.
@@ -239,6 +249,22 @@ mod tests {
         assert_eq!(
             broken("busload-bench", "busload-bench v0\nbusload-dolt v0\ntonic v0"),
             ["busload-dolt"]
+        );
+    }
+
+    #[test]
+    fn dolts_protocol_knows_stores_and_nothing_of_the_server() {
+        let allowed = "busload-remotesapi v0\nbusload-calls v0\nbusload-dolt v0\naxum v0\ntonic v0";
+        assert!(broken("busload-remotesapi", allowed).is_empty());
+        let tree =
+            "busload-remotesapi v0\nbusload v0\nbusload-pipeline v0\nbusload-resp v0\ntoml v1";
+        assert_eq!(
+            broken("busload-remotesapi", tree),
+            ["busload", "busload-pipeline", "busload-resp", "toml"]
+        );
+        assert_eq!(
+            broken("busload-calls", "busload-calls v0\nbusload-dolt v0\nbusload-proto v0\naxum v0"),
+            ["axum", "busload-proto"]
         );
     }
 

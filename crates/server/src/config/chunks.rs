@@ -17,6 +17,7 @@ use std::{
 };
 
 use busload_objects::{CacheOptions, Environment, Remote, RemoteOptions};
+use busload_remotesapi::DoltLayout;
 use tokio::runtime::Handle;
 
 use super::{
@@ -139,26 +140,6 @@ pub enum Contents {
     Decoded,
     /// Record of a table file: a snappy block and its CRC.
     Stored,
-}
-
-/// Kind of chunk locations that the server advertises to Dolt's clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DoltLayout {
-    /// Ranges of the table files.
-    Files,
-    /// Ranges of bundles encoded for each answer: records one after the other, without
-    /// dictionaries.
-    Records,
-}
-
-impl DoltLayout {
-    /// Returns the value of the setting.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Files => "files",
-            Self::Records => "records",
-        }
-    }
 }
 
 /// Checked settings of a table, with defaults filled in.

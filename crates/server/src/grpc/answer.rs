@@ -1,5 +1,6 @@
 //! Encodes outcomes of reads as messages and status codes of the protocol.
 
+use busload_calls::{Deadline, status};
 use busload_dolt::{Chunk, ChunkAddress, DictionaryId, Error, Form};
 use busload_proto::v1::{
     self, Encoding, FailedChunk, FoundChunk, GetChunkResponse, GetChunksResponse,
@@ -7,31 +8,13 @@ use busload_proto::v1::{
 use bytes::Bytes;
 use tonic::Status;
 
-use super::{
-    deadline::Deadline,
-    limits::{ADDRESS_COUNT_MAX, MESSAGE_BYTES},
-};
+use super::limits::MESSAGE_BYTES;
 
 /// Outcome of the read of one address.
 pub type Outcome = Result<Option<Chunk>, Error>;
 
 /// Upper bound of the encoded bytes of a result beside its contents.
 const RESULT_BYTES: usize = 64;
-
-/// Returns the status for an error: one code for each kind.
-pub fn status(error: &Error, deadline: &Deadline) -> Status {
-    match error {
-        Error::Unreachable(message) => Status::unavailable(message),
-        Error::Refused(message) => Status::failed_precondition(message),
-        Error::Corrupt(message) => Status::data_loss(message),
-        Error::DeadlineExceeded(message) if deadline.of_client().is_none() => {
-            Status::unavailable(message)
-        }
-        Error::DeadlineExceeded(message) => Status::deadline_exceeded(message),
-        Error::NotLocal => Status::unavailable("the chunk is not on local disk"),
-        Error::Closed => Status::unavailable("busload is shutting down"),
-    }
-}
 
 /// Decodes the form that a request asks for.
 pub fn form(number: i32) -> Result<Form, Status> {
@@ -50,32 +33,6 @@ pub fn address(bytes: &[u8]) -> Result<ChunkAddress, Status> {
         Status::invalid_argument(format!("address: expected 20 bytes, got {}", bytes.len()))
     })?;
     Ok(ChunkAddress(bytes))
-}
-
-/// Decodes the addresses of a request for many chunks, from the field of this name.
-pub fn addresses<'a>(
-    field: &str,
-    bytes: &'a [u8],
-) -> Result<&'a [[u8; ChunkAddress::BYTES]], Status> {
-    let (addresses, rest) = bytes.as_chunks();
-    if !rest.is_empty() {
-        return Err(Status::invalid_argument(format!(
-            "{field}: expected a multiple of 20 bytes, got {}",
-            bytes.len()
-        )));
-    }
-    check_count(field, addresses.len())?;
-    Ok(addresses)
-}
-
-/// Refuses too many addresses in a field.
-pub fn check_count(field: &str, count: usize) -> Result<(), Status> {
-    if ADDRESS_COUNT_MAX < count {
-        return Err(Status::invalid_argument(format!(
-            "{field}: expected at most {ADDRESS_COUNT_MAX}, got {count}"
-        )));
-    }
-    Ok(())
 }
 
 /// Decodes the id of a dictionary.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use busload_calls::{Deadline, addresses, check_memory, status};
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
 use busload_proto::v1::{
     GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest,
@@ -15,18 +16,17 @@ use tonic::{Request, Response, Status as Refusal, metadata::MetadataMap};
 
 use super::{
     answer,
-    deadline::Deadline,
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
 };
-use crate::{chunk_stores::ChunkTable, http::check_memory, shown::Shown, status::Status};
+use crate::{chunk_stores::ChunkTable, shown::Shown, status::Status};
 
 /// Implementation of the service of chunks.
 #[derive(Debug)]
 pub struct Chunks {
     status: Arc<Status>,
     /// Permits for calls of `GetChunks`.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// Table and deadline of a call.
@@ -38,7 +38,7 @@ struct Target<'a> {
 impl Chunks {
     /// Makes a service for the stores that the status gets once they have started.
     pub fn new(status: Arc<Status>) -> Self {
-        Self { status, places: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
+        Self { status, permits: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
     }
 
     fn target(&self, name: &str, headers: &MetadataMap) -> Result<Target<'_>, Refusal> {
@@ -56,14 +56,15 @@ impl Chunks {
     }
 
     /// Waits for a permit for a call of `GetChunks`.
-    async fn place(&self, deadline: &Deadline) -> Result<OwnedSemaphorePermit, Refusal> {
-        let place = Arc::clone(&self.places).acquire_owned();
+    async fn permit(&self, deadline: &Deadline) -> Result<OwnedSemaphorePermit, Refusal> {
+        let permit = Arc::clone(&self.permits).acquire_owned();
         let too_many = || {
             Refusal::resource_exhausted(format!(
                 "{STREAMED_CALLS_MAX} calls of GetChunks are under way, and none ended in time"
             ))
         };
-        let waited = timeout_at(deadline.of_batch().into(), place).await.map_err(|_| too_many())?;
+        let waited =
+            timeout_at(deadline.of_batch().into(), permit).await.map_err(|_| too_many())?;
         Ok(waited.expect("the semaphore is never closed"))
     }
 }
@@ -78,7 +79,7 @@ impl Target<'_> {
     }
 
     fn refusal(&self, error: &Error) -> Refusal {
-        answer::status(error, &self.deadline)
+        status(error, &self.deadline)
     }
 
     /// Waits for the store's answer until the deadline.
@@ -169,16 +170,16 @@ impl chunks_server::Chunks for Chunks {
         check_memory(call.extensions())?;
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
-        answer::addresses("addresses", &message.addresses)?;
+        addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
-        let place = self.place(&target.deadline).await?;
+        let permit = self.permit(&target.deadline).await?;
         target.opened().await?;
         let call = Call {
             addresses: message.addresses.clone(),
             form,
             local_only: message.only_if_local,
             deadline: target.deadline,
-            _place: Some(place),
+            _permit: Some(permit),
         };
         Ok(Response::new(Answers::new(target.store().clone(), call)))
     }
@@ -189,12 +190,9 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<HasChunksResponse>, Refusal> {
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
-        let addresses: Vec<_> = answer::addresses("addresses", &message.addresses)?
-            .iter()
-            .copied()
-            .map(ChunkAddress)
-            .collect();
-        let absent = target.absent(&addresses, message.only_if_local).await?;
+        let asked: Vec<_> =
+            addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
+        let absent = target.absent(&asked, message.only_if_local).await?;
         Ok(Response::new(HasChunksResponse { absent }))
     }
 

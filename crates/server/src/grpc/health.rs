@@ -27,7 +27,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Health {
     status: Arc<Status>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// Service whose health a client asks for.
@@ -40,7 +40,7 @@ enum HealthTarget {
 impl Health {
     /// Makes a service that reports this status.
     pub fn new(status: Arc<Status>) -> Self {
-        Self { status, places: Arc::new(Semaphore::new(HEALTH_WATCHERS_MAX)) }
+        Self { status, permits: Arc::new(Semaphore::new(HEALTH_WATCHERS_MAX)) }
     }
 }
 
@@ -67,23 +67,23 @@ impl HealthTarget {
 /// State of one `Watch` call.
 struct Watch {
     status: Arc<Status>,
-    patient: Option<HealthTarget>,
-    told: Option<ServingStatus>,
-    _place: OwnedSemaphorePermit,
+    target: Option<HealthTarget>,
+    reported: Option<ServingStatus>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Watch {
     fn health(&self) -> ServingStatus {
-        self.patient.map_or(ServingStatus::ServiceUnknown, |patient| patient.health(&self.status))
+        self.target.map_or(ServingStatus::ServiceUnknown, |target| target.health(&self.status))
     }
 
     /// Waits for a change of the health.
     async fn next(&mut self) -> HealthCheckResponse {
-        while self.told == Some(self.health()) {
+        while self.reported == Some(self.health()) {
             sleep(HEALTH_PERIOD).await;
         }
         let health = self.health();
-        self.told = Some(health);
+        self.reported = Some(health);
         response(health)
     }
 }
@@ -101,26 +101,27 @@ impl health_server::Health for Health {
         call: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Refusal> {
         let service = &call.get_ref().service;
-        let patient = HealthTarget::of(service).ok_or_else(|| {
+        let target = HealthTarget::of(service).ok_or_else(|| {
             Refusal::not_found(format!("service: there is none of the name \"{}\"", Shown(service)))
         })?;
-        Ok(Response::new(response(patient.health(&self.status))))
+        Ok(Response::new(response(target.health(&self.status))))
     }
 
     async fn watch(
         &self,
         call: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Refusal> {
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             Refusal::resource_exhausted(format!(
                 "{HEALTH_WATCHERS_MAX} calls of Watch are under way"
             ))
         })?;
         // The protocol allows a watch of an unknown service, which may become known later.
-        let patient = HealthTarget::of(&call.get_ref().service);
-        let watch = Watch { status: Arc::clone(&self.status), patient, told: None, _place: place };
-        let told = unfold(watch, async |mut watch| Some((Ok(watch.next().await), watch)));
-        Ok(Response::new(told.boxed()))
+        let target = HealthTarget::of(&call.get_ref().service);
+        let watch =
+            Watch { status: Arc::clone(&self.status), target, reported: None, _permit: permit };
+        let reports = unfold(watch, async |mut watch| Some((Ok(watch.next().await), watch)));
+        Ok(Response::new(reports.boxed()))
     }
 }
 
@@ -173,8 +174,8 @@ mod tests {
             status.signals.stop();
             assert_eq!(next().await, i32::from(ServingStatus::NotServing));
             let unknown = health_server::Health::watch(&health, call("other")).await.unwrap();
-            let told = unknown.into_inner().next().await.unwrap().unwrap();
-            assert_eq!(told.status, i32::from(ServingStatus::ServiceUnknown));
+            let reported = unknown.into_inner().next().await.unwrap().unwrap();
+            assert_eq!(reported.status, i32::from(ServingStatus::ServiceUnknown));
         });
     }
 

@@ -1,14 +1,11 @@
-//! Limits of gRPC calls, and how they relate. Those of connections and memory are in
-//! [`crate::http::limits`].
+//! Limits of gRPC calls, and how they relate. Those of connections and memory are the HTTP front's,
+//! those of all calls for chunks in [`busload_calls::limits`].
 
 use std::time::Duration;
 
+use busload_calls::limits::ADDRESS_COUNT_MAX;
 use busload_dolt::ChunkAddress;
 
-use crate::http::limits::{PIECE_BYTES, STREAM_WINDOW_BYTES};
-
-/// Most addresses in one call.
-pub const ADDRESS_COUNT_MAX: usize = 16_384;
 /// Longest encoded request for chunks.
 pub const REQUEST_BYTES_MAX: usize = 512 * 1024;
 /// Longest encoded request for the health: it holds the name of a service.
@@ -18,7 +15,7 @@ pub const HEALTH_REQUEST_BYTES_MAX: usize = 4 * 1024;
 pub const REFLECTION_REQUEST_BYTES_MAX: usize = 4 * 1024;
 /// Size up to which a message of `GetChunks` takes further chunks. A larger chunk is sent in a
 /// message of its own.
-pub const MESSAGE_BYTES: usize = PIECE_BYTES;
+pub const MESSAGE_BYTES: usize = 256 * 1024;
 /// Most `GetChunks` calls at once; further ones wait. A call holds two messages in memory and,
 /// while chunks come from the object store, up to [`WAITING_COUNT_MAX`] chunks.
 pub const STREAMED_CALLS_MAX: usize = 128;
@@ -28,12 +25,9 @@ pub const LOOKUPS_PER_TURN: usize = 512;
 pub const WAITING_COUNT_MAX: usize = 2_048;
 /// Most batches of one call in flight at once.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 16;
-/// Longest timeout that a client can set.
-pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Interval at which `Watch` calls look for a change of the health.
 pub const HEALTH_PERIOD: Duration = Duration::from_secs(1);
 /// Most `Watch` calls at once.
 pub const HEALTH_WATCHERS_MAX: usize = 256;
 
 const _: () = assert!(ADDRESS_COUNT_MAX * ChunkAddress::BYTES + 1024 <= REQUEST_BYTES_MAX);
-const _: () = assert!(REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);

@@ -20,6 +20,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use busload_calls::Deadline;
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, Store};
 use busload_proto::v1::GetChunksResponse;
 use bytes::Bytes;
@@ -35,7 +36,6 @@ use tonic::Status;
 
 use super::{
     answer::{Message, Outcome},
-    deadline::Deadline,
     limits::{BATCHES_IN_FLIGHT_MAX, LOOKUPS_PER_TURN, WAITING_COUNT_MAX},
 };
 
@@ -87,7 +87,7 @@ pub struct Call {
     /// Deadline of the call.
     pub deadline: Deadline,
     /// Permit for the call, released with the stream.
-    pub _place: Option<OwnedSemaphorePermit>,
+    pub _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// The stream of messages that answers a call.
@@ -186,12 +186,12 @@ impl<R: Reader> Answers<R> {
     }
 
     /// Sends the addresses that have to be waited for as one batch. Returns whether it sent one.
-    fn leave(&mut self) -> bool {
-        let room = WAITING_COUNT_MAX.saturating_sub(self.in_flight.len()).min(self.waiting.len());
-        if room == 0 || BATCHES_IN_FLIGHT_MAX <= self.batches.len() {
+    fn dispatch(&mut self) -> bool {
+        let count = WAITING_COUNT_MAX.saturating_sub(self.in_flight.len()).min(self.waiting.len());
+        if count == 0 || BATCHES_IN_FLIGHT_MAX <= self.batches.len() {
             return false;
         }
-        let indexes: Vec<u32> = self.waiting.drain(..room).collect();
+        let indexes: Vec<u32> = self.waiting.drain(..count).collect();
         if self.in_flight.is_empty() {
             self.begin_timeout();
         }
@@ -221,7 +221,7 @@ impl<R: Reader> Answers<R> {
     }
 
     /// Fails all reads in flight.
-    fn give_up(&mut self) {
+    fn fail_in_flight(&mut self) {
         self.batches = SelectAll::new();
         let late = Error::DeadlineExceeded(self.call.deadline.passed().message().to_owned());
         let indexes = std::mem::take(&mut self.in_flight);
@@ -244,7 +244,7 @@ impl<R: Reader> Answers<R> {
             return Poll::Pending;
         }
         // A new batch has to be polled once, or it would never wake this task.
-        while self.leave() {
+        while self.dispatch() {
             self.take_received(context, &mut message);
         }
         if !message.is_empty() {
@@ -271,7 +271,7 @@ impl<R: Reader> Stream for Answers<R> {
         }
         let mut polled = self.poll_message(context);
         if polled.is_pending() && self.has_stalled(context) {
-            self.give_up();
+            self.fail_in_flight();
             polled = self.poll_message(context);
         }
         polled.map(|message| message.map(Ok))

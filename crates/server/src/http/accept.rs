@@ -17,6 +17,7 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
+use busload_remotesapi::ConnectionQuota;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -38,7 +39,6 @@ use super::{
     front_metrics::FrontMetrics,
     limits,
 };
-use crate::remotesapi::Share;
 
 /// Accepts connections for ever, at most `connections_max` at once; further ones wait in the
 /// backlog.
@@ -186,7 +186,7 @@ struct Service {
     account: Arc<Account>,
     activity: Arc<Activity>,
     deliveries: Arc<Deliveries>,
-    share: Arc<Share>,
+    quota: Arc<ConnectionQuota>,
     visitor: Arc<Visitor>,
     metrics: Arc<FrontMetrics>,
 }
@@ -198,7 +198,7 @@ impl Service {
             account: accounts.open(peer),
             activity: Arc::default(),
             deliveries: Arc::default(),
-            share: Arc::default(),
+            quota: Arc::default(),
             visitor: Visitor::new(peer),
             metrics: Arc::clone(accounts.metrics()),
         }
@@ -218,10 +218,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let (head, body) = request.into_parts();
         let body = RequestBody::new(body, &head, &account);
         let mut request = Request::from_parts(head, body);
-        let received = request.body().received();
-        request.extensions_mut().insert(received);
-        request.extensions_mut().insert(Arc::clone(&account));
-        request.extensions_mut().insert(Arc::clone(&self.share));
+        let memory = request.body().received().memory();
+        request.extensions_mut().insert(memory);
+        request.extensions_mut().insert(Arc::clone(&self.quota));
         request.extensions_mut().insert(Arc::clone(&self.visitor));
         let asked = asked(&request);
         request.extensions_mut().insert(asked);

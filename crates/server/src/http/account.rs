@@ -18,10 +18,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use axum::{
-    body::{Body, HttpBody},
-    http::Extensions,
-};
+use axum::body::{Body, HttpBody};
 use busload_pipeline::password_limiter::ClientAddress;
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
@@ -30,7 +27,7 @@ use tonic::Status;
 
 pub use self::{
     delivery::{Deliveries, Delivery},
-    request::{Received, RequestBody},
+    request::RequestBody,
 };
 use super::{
     front_metrics::FrontMetrics,
@@ -164,11 +161,6 @@ impl Drop for Account {
     fn drop(&mut self) {
         self.all.lock().remove(&self.number);
     }
-}
-
-/// Refuses a call if its connection has no memory left for the answer.
-pub fn check_memory(extensions: &Extensions) -> Result<(), Status> {
-    extensions.get::<Arc<Account>>().map_or(Ok(()), |account| account.check())
 }
 
 /// Reservation of bytes on an account, released on drop.

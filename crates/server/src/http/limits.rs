@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use busload_dolt::ChunkAddress;
+use busload_remotesapi::limits as remotesapi;
 
-use crate::{grpc, remotesapi};
+use crate::grpc;
 
 /// Most connections at once, if the system allows so many open files; further ones wait to be
 /// accepted. A client of Dolt has up to 66.
@@ -78,9 +79,13 @@ pub const ALL_BYTES_MAX: usize = 512 << 20;
 pub const CONNECTION_BYTES_MIN: usize = 64 << 10;
 
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+const _: () = assert!(grpc::limits::REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);
+const _: () = assert!(remotesapi::REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);
+const _: () = assert!(grpc::limits::MESSAGE_BYTES <= PIECE_BYTES);
+const _: () = assert!(remotesapi::PIECE_BYTES <= PIECE_BYTES);
 const _: () = assert!((HEADER_BYTES_MAX as usize) < HTTP1_BUFFER_BYTES_MAX);
 const _: () = assert!(grpc::limits::REQUEST_BYTES_MAX <= MESSAGE_BYTES_MAX);
-const _: () = assert!(remotesapi::limits::REQUEST_BYTES_MAX <= MESSAGE_BYTES_MAX);
+const _: () = assert!(remotesapi::REQUEST_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () =
     assert!(MESSAGE_BYTES_MAX < CONNECTION_BYTES_MAX / 16, "one goes beyond it by little");
 const _: () =

@@ -5,7 +5,7 @@
 //!
 //! **Limits of all routes** are in [`limits`](super::limits): connections, streams, heads, memory,
 //! stalls. Handlers add their own: work on caches (`cache_api`), [`grpc::limits`],
-//! [`remotesapi::limits`].
+//! [`busload_remotesapi::limits`].
 
 use std::sync::Arc;
 
@@ -13,13 +13,12 @@ use axum::{
     Router, middleware,
     routing::{MethodRouter, get, post},
 };
+use busload_remotesapi::{self as remotesapi, Remotesapi};
 
-use super::{access, cache_api, front::Front, limits::MESSAGE_BYTES_MAX, pages};
-use crate::{
-    grpc,
-    remotesapi::{self, Remotesapi},
-    status::Status,
+use super::{
+    access, cache_api, dolt_host::DoltHost, front::Front, limits::MESSAGE_BYTES_MAX, pages,
 };
+use crate::{grpc, status::Status};
 
 use Caller::{Anybody, Password, UrlKey};
 use Mount::{Below, Page};
@@ -129,7 +128,8 @@ const fn service(
 /// Mounts all routes behind the check of access.
 pub fn router(status: Arc<Status>, front: Front) -> Router {
     let front = Arc::new(front);
-    let remotesapi = Remotesapi::new(Arc::clone(&status), Arc::clone(&front));
+    let host = DoltHost::new(Arc::clone(&status), Arc::clone(&front));
+    let remotesapi = Remotesapi::new(host, Arc::clone(&status.remotesapi));
     let served = Served { status, front: Arc::clone(&front), remotesapi };
     let mount = |router: Router, route: &Route| match route.mount {
         Page(handler) => router.route(route.path, handler(&served)),

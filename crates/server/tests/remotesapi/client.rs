@@ -41,16 +41,16 @@ pub enum Way {
 /// All calls that return locations.
 pub const WAYS: [Way; 3] = [Way::Stream, Way::Legacy, Way::Unary];
 
-/// Location of a chunk, as the server advertises it to a client.
+/// Location of a chunk as the server advertises it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdvertisedLocation {
+pub struct ChunkLocation {
     pub url: String,
     pub span: Range<u64>,
     pub dictionary: Option<Range<u64>>,
 }
 
 /// Location for each address of a request; none if the store does not hold the chunk.
-pub type Locations = Vec<Option<AdvertisedLocation>>;
+pub type ChunkLocations = Vec<Option<ChunkLocation>>;
 
 /// A client of one server.
 #[derive(Debug)]
@@ -157,14 +157,14 @@ impl Client {
         path: &str,
         way: Way,
         requests: &[Vec<Address>],
-    ) -> Result<Vec<Locations>, Status> {
+    ) -> Result<Vec<ChunkLocations>, Status> {
         self.wait(locations(self.grpc.clone(), path, way, requests))
     }
 
     /// Asks where these chunks are, all of which the store holds, in requests of the size that
     /// Dolt's client sends.
     #[track_caller]
-    pub fn found(&self, path: &str, way: Way, addresses: &[Address]) -> Vec<AdvertisedLocation> {
+    pub fn found(&self, path: &str, way: Way, addresses: &[Address]) -> Vec<ChunkLocation> {
         let requests: Vec<_> = addresses.chunks(512).map(<[Address]>::to_vec).collect();
         let locations = self
             .locations(path, way, &requests)
@@ -190,7 +190,7 @@ async fn locations(
     path: &str,
     way: Way,
     requests: &[Vec<Address>],
-) -> Result<Vec<Locations>, Status> {
+) -> Result<Vec<ChunkLocations>, Status> {
     let mut all = Vec::new();
     match way {
         Way::Stream => {
@@ -256,7 +256,11 @@ pub struct Urls(HashMap<u32, String>);
 impl Urls {
     /// Reads one answer of a stream, in which each address is located once or missing once.
     #[track_caller]
-    pub fn locations(&mut self, answer: StreamChunkLocationsResponse, count: usize) -> Locations {
+    pub fn locations(
+        &mut self,
+        answer: StreamChunkLocationsResponse,
+        count: usize,
+    ) -> ChunkLocations {
         assert_eq!(answer.repo_token, "");
         for record in answer.table_files {
             assert_eq!(record.refresh_after, None, "URLs are good for ever");
@@ -265,13 +269,13 @@ impl Urls {
             let is_kept = replaced.is_none_or(|url| url == record.url || url.contains("/records/"));
             assert!(is_kept, "the id of a file is used again: {}", record.url);
         }
-        let mut locations: BTreeMap<u32, Option<AdvertisedLocation>> = BTreeMap::new();
-        for found in answer.locations {
-            let url = self.0.get(&found.table_file_id).expect("a resource that was named before");
-            let dictionary = (found.dictionary_offset, found.dictionary_length);
-            let location = located(url, (found.offset, found.length), dictionary);
+        let mut locations: BTreeMap<u32, Option<ChunkLocation>> = BTreeMap::new();
+        for entry in answer.locations {
+            let url = self.0.get(&entry.table_file_id).expect("a resource that was named before");
+            let dictionary = (entry.dictionary_offset, entry.dictionary_length);
+            let location = location(url, (entry.offset, entry.length), dictionary);
             assert_eq!(
-                locations.insert(found.request_index, Some(location)),
+                locations.insert(entry.request_index, Some(location)),
                 None,
                 "located twice"
             );
@@ -286,9 +290,9 @@ impl Urls {
 
 /// Reads one answer of the older calls, which leave missing chunks out.
 #[track_caller]
-pub fn legacy_locations(answer: GetDownloadLocsResponse, addresses: &[Address]) -> Locations {
+pub fn legacy_locations(answer: GetDownloadLocsResponse, addresses: &[Address]) -> ChunkLocations {
     assert_eq!(answer.repo_token, "");
-    let mut by_address: HashMap<Address, AdvertisedLocation> = HashMap::new();
+    let mut by_address: HashMap<Address, ChunkLocation> = HashMap::new();
     let mut count = 0;
     for resource in answer.locs {
         assert_eq!(
@@ -303,26 +307,26 @@ pub fn legacy_locations(answer: GetDownloadLocsResponse, addresses: &[Address]) 
         for range in ranges.ranges {
             count += 1;
             let dictionary = (range.dictionary_offset, range.dictionary_length);
-            let location = located(&ranges.url, (range.offset, range.length), dictionary);
+            let location = location(&ranges.url, (range.offset, range.length), dictionary);
             let address = Address::try_from(&range.hash[..]).unwrap();
             assert!(addresses.contains(&address), "a chunk that nobody asked for");
             let known = by_address.entry(address).or_insert_with(|| location.clone());
-            assert_eq!(*known, location, "a chunk is at one location");
+            assert_eq!(*known, location, "a chunk has one location");
         }
     }
     assert!(count <= addresses.len(), "more ranges than were asked for");
     addresses.iter().map(|address| by_address.get(address).cloned()).collect()
 }
 
-fn located(
+fn location(
     url: &str,
     (offset, length): (u64, u32),
     (dictionary, dictionary_length): (u64, u32),
-) -> AdvertisedLocation {
+) -> ChunkLocation {
     assert_ne!(length, 0, "no chunk is empty");
     let range = |offset, length: u32| offset..offset + u64::from(length);
     let dictionary = (dictionary_length != 0).then(|| range(dictionary, dictionary_length));
-    AdvertisedLocation { url: url.to_owned(), span: range(offset, length), dictionary }
+    ChunkLocation { url: url.to_owned(), span: range(offset, length), dictionary }
 }
 
 /// Downloads over one connection, with a cache of its dictionaries.
@@ -342,7 +346,7 @@ impl Downloads {
 
     /// Downloads and decodes a chunk as Dolt's client does.
     #[track_caller]
-    pub fn chunk(&mut self, location: &AdvertisedLocation) -> Vec<u8> {
+    pub fn chunk(&mut self, location: &ChunkLocation) -> Vec<u8> {
         let stored = self.http.bytes(&self.target(&location.url), location.span.clone());
         let dictionary =
             location.dictionary.clone().map(|range| self.dictionary(&location.url, range));

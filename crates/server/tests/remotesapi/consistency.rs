@@ -11,7 +11,7 @@ use busload_proto::remotesapi::RebaseRequest;
 
 use super::{
     NOWHERE,
-    client::{Address, AdvertisedLocation, Client, Way},
+    client::{Address, ChunkLocation, Client, Way},
     eventually,
     fixture::{Served, World, Written, classic, classic_of},
     http::target,
@@ -68,19 +68,19 @@ fn addresses(chunks: &[(Address, Vec<u8>)]) -> Vec<Address> {
     chunks.iter().map(|(address, _)| *address).collect()
 }
 
-/// Asserts that chunks are where a client was told, perhaps by an earlier process.
+/// Asserts that chunks are at the advertised locations, perhaps of an earlier process.
 #[track_caller]
 fn check_locations(
     client: &Client,
     earlier: &str,
-    locations: &[AdvertisedLocation],
+    locations: &[ChunkLocation],
     chunks: &[(Address, Vec<u8>)],
 ) {
     let mut downloads = client.downloads();
     for (location, (_, contents)) in locations.iter().zip(chunks) {
         let url = format!("{}{}", client.base(), target(&location.url, earlier));
         assert!(
-            downloads.chunk(&AdvertisedLocation { url, ..location.clone() }) == *contents,
+            downloads.chunk(&ChunkLocation { url, ..location.clone() }) == *contents,
             "{location:?}"
         );
     }
@@ -134,7 +134,7 @@ fn urls_are_good_after_a_restart_and_for_files_that_were_dropped_before_it() {
         let served = served.restart();
         assert_eq!(files(&served.client), listed, "the same URLs");
         let again = served.client.found("db", Way::Stream, &addresses(&chunks));
-        let targets = |locations: &[AdvertisedLocation], base: &str| {
+        let targets = |locations: &[ChunkLocation], base: &str| {
             locations
                 .iter()
                 .map(|location| (target(&location.url, base), location.span.clone()))
@@ -148,7 +148,7 @@ fn urls_are_good_after_a_restart_and_for_files_that_were_dropped_before_it() {
 
         versions.switch(&world);
         for empty in [false, true] {
-            // No request in between could have told the process which chunks they are.
+            // The process learned from no request in between which chunks they are.
             let served = if empty {
                 Served::start(&[world.as_db(&format!("dolt_layout={layout}"))])
             } else {
@@ -253,7 +253,7 @@ fn what_is_in_one_answer_is_of_one_version() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let locations = client.found("db", Way::Legacy, &asked);
-                let id = |location: &AdvertisedLocation| {
+                let id = |location: &ChunkLocation| {
                     location.url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned()
                 };
                 let ids: BTreeSet<_> = locations.iter().map(id).collect();

@@ -7,7 +7,7 @@ use busload_proto::remotesapi::ListTableFilesRequest;
 use tonic::{Code, Request};
 
 use super::{
-    client::{AdvertisedLocation, Way, stream_request},
+    client::{ChunkLocation, Way, stream_request},
     fixture::{Fixture, Served},
     http::{Head, Http, target},
     metadata::refused,
@@ -194,7 +194,7 @@ fn bytes_between_two_ranges_are_served() {
     );
     for layout in ["files", "records"] {
         let path = format!("real-archive-v3{layout}");
-        let mut locations: Vec<AdvertisedLocation> =
+        let mut locations: Vec<ChunkLocation> =
             served.client.found(&path, Way::Stream, &fixture.addresses()[..180]);
         locations.sort_by(|one, two| (&one.url, one.span.start).cmp(&(&two.url, two.span.start)));
         let mut downloads = served.client.downloads();

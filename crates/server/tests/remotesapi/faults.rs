@@ -7,7 +7,7 @@ use busload_bucket::{Fault, Faults, Rule};
 use tonic::Code;
 
 use super::{
-    client::{AdvertisedLocation, Way, decode},
+    client::{ChunkLocation, Way, decode},
     eventually,
     fixture::{Fixture, Served, World, classic},
     http::{Http, range_header, target},
@@ -358,8 +358,8 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
             let served = Served::start(&[world.as_db(&format!("{disk}dolt_layout=files"))]);
             let client = &served.client;
             let locations = client.found("db", Way::Stream, &fixture.addresses());
-            let dictionaries = |locations: &[AdvertisedLocation]| {
-                let of = |location: &AdvertisedLocation| {
+            let dictionaries = |locations: &[ChunkLocation]| {
+                let of = |location: &ChunkLocation| {
                     Some((target(&location.url, &client.base()), location.dictionary.clone()?))
                 };
                 let mut all: Vec<_> = locations.iter().filter_map(of).collect();

@@ -173,7 +173,7 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
 }
 
 /// The memory budget suffices for some downloads. Later ones wait at most for the table's timeout,
-/// and are then told when to retry.
+/// and then get `Retry-After`.
 #[test]
 fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_memory() {
     let file = classic(11, (0..64).map(|_| 1 << 19));

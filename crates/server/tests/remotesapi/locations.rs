@@ -14,8 +14,8 @@ use tonic::{Code, Streaming};
 use super::{
     NOWHERE,
     client::{
-        Address, AdvertisedLocation, Client, Grpc, Urls, WAYS, Way, legacy_locations,
-        legacy_request, stream_request,
+        Address, ChunkLocation, Client, Grpc, Urls, WAYS, Way, legacy_locations, legacy_request,
+        stream_request,
     },
     fixture::{Fixture, Listed, Served, World, classic, classic_of},
     http::{range_header, target},
@@ -25,7 +25,7 @@ use super::{
 
 const LAYOUTS: [&str; 2] = ["files", "records"];
 
-/// Asserts that all chunks of a store are where clients are told.
+/// Asserts that all chunks of a store are at their advertised locations.
 #[track_caller]
 fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
     let addresses = fixture.addresses();
@@ -126,7 +126,7 @@ fn chunks_that_are_not_what_their_addresses_say_are_never_given_out() {
                 continue;
             };
             if answer.head.status == 206 {
-                assert!(!answer.is_whole, "{name}: {location:?} was given out");
+                assert!(!answer.is_whole, "{name}: {location:?} was served");
             } else {
                 assert_eq!(answer.head.status, 502, "{name}: {location:?}: {}", answer.text());
                 let text = answer.text();
@@ -154,7 +154,7 @@ fn ranges_that_are_near_each_other_are_downloaded_in_one() {
             let locations =
                 served.client.found(&format!("{name}{layout}"), Way::Stream, &addresses);
             let mut downloads = served.client.downloads();
-            let mut by_url: BTreeMap<&str, Vec<(&AdvertisedLocation, &Listed)>> = BTreeMap::new();
+            let mut by_url: BTreeMap<&str, Vec<(&ChunkLocation, &Listed)>> = BTreeMap::new();
             for (location, chunk) in locations.iter().zip(chunks) {
                 by_url.entry(&location.url).or_default().push((location, chunk));
             }
@@ -211,7 +211,7 @@ fn requests(fixture: &Fixture, count: u64) -> Vec<Vec<Address>> {
 }
 
 #[track_caller]
-fn check_answers(requests: &[Vec<Address>], answers: &[Vec<Option<AdvertisedLocation>>]) {
+fn check_answers(requests: &[Vec<Address>], answers: &[Vec<Option<ChunkLocation>>]) {
     assert_eq!(answers.len(), requests.len());
     for (request, answer) in requests.iter().zip(answers) {
         let missing = |addresses: &[Address]| {
@@ -342,7 +342,7 @@ fn empty_requests_have_empty_answers() {
 }
 
 #[test]
-fn chunks_asked_for_twice_are_at_one_location() {
+fn chunks_asked_for_twice_are_at_one_place() {
     let fixture = Fixture::new("real-archive-v3");
     let served = Served::start(
         &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),

@@ -6,7 +6,7 @@ use busload_bucket::Faults;
 use busload_io::{Clock, RealClock};
 
 use super::{
-    client::{AdvertisedLocation, Client, Way},
+    client::{ChunkLocation, Client, Way},
     fixture::{Served, World, classic},
     http::{range_header, target},
 };
@@ -61,9 +61,8 @@ fn fetch_over_slow_link(layout: &str, chunks: usize, line: u64) -> Vec<String> {
     runs.iter().map(|run| run[0].url.clone()).collect()
 }
 
-/// Downloads from the first to the last location, and asserts the speed that Dolt's client
-/// requires.
-fn download(client: &Client, locations: &[AdvertisedLocation]) {
+/// Downloads from the first location to the last, and asserts the speed that Dolt's client needs.
+fn download(client: &Client, locations: &[ChunkLocation]) {
     let clock = RealClock::new();
     let mut http = client.http();
     let range = locations[0].span.start..locations[locations.len() - 1].span.end;

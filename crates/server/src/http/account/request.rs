@@ -8,6 +8,7 @@ use std::{
 };
 
 use axum::{BoxError, body::HttpBody, http::request::Parts};
+use busload_calls::{CallMemory, MemoryAccount, Reservation};
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
@@ -23,12 +24,18 @@ use crate::{
 };
 
 /// Reservation for the received bytes of a request's body. It lasts as long as the body, unless a
-/// handler takes it over. It is in the extensions of every request.
+/// handler takes it over.
 #[derive(Clone, Debug)]
-pub struct Received(Arc<Mutex<ReceivedBytes>>);
+pub struct Received(Arc<ReceivedBytes>);
 
 #[derive(Debug)]
 struct ReceivedBytes {
+    account: Arc<Account>,
+    untaken: Mutex<Untaken>,
+}
+
+#[derive(Debug)]
+struct Untaken {
     hold: Hold,
     /// Bytes of these that belong to an incomplete message.
     open_bytes: usize,
@@ -36,35 +43,51 @@ struct ReceivedBytes {
 
 impl Received {
     fn new(account: &Arc<Account>) -> Self {
-        Self(Arc::new(Mutex::new(ReceivedBytes { hold: account.hold(0), open_bytes: 0 })))
+        let untaken = Mutex::new(Untaken { hold: account.hold(0), open_bytes: 0 });
+        Self(Arc::new(ReceivedBytes { account: Arc::clone(account), untaken }))
     }
 
-    /// Takes the reservation for all complete messages received so far. It is for handlers that
-    /// read the body message by message, and are done with some messages before the body ends.
-    pub fn take(&self) -> Hold {
-        let mut untaken = self.untaken();
-        let bytes = untaken.hold.bytes - untaken.open_bytes;
-        untaken.hold.split(bytes)
+    /// Returns what services of gRPC use of it. It is in the extensions of every request.
+    pub fn memory(&self) -> CallMemory {
+        CallMemory::new(Arc::clone(&self.0))
     }
 
     /// Counts received bytes. Fails if there is no memory for them, unless the request is answered
     /// in any case.
     fn add(&self, bytes: usize, kind: Kind) -> Result<(), Status> {
-        let mut untaken = self.untaken();
         if kind != Kind::Health {
-            untaken.hold.account.check()?;
+            self.0.account.check()?;
         }
-        untaken.hold.add(bytes);
+        self.0.untaken().hold.add(bytes);
         Ok(())
     }
 
     /// Notes how many of all bytes belong to an incomplete message.
     fn set_open(&self, bytes: usize) {
-        self.untaken().open_bytes = bytes;
+        self.0.untaken().open_bytes = bytes;
+    }
+}
+
+impl ReceivedBytes {
+    /// Takes the reservation for all complete messages received so far.
+    fn take(&self) -> Hold {
+        let mut untaken = self.untaken();
+        let bytes = untaken.hold.bytes - untaken.open_bytes;
+        untaken.hold.split(bytes)
     }
 
-    fn untaken(&self) -> MutexGuard<'_, ReceivedBytes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn untaken(&self) -> MutexGuard<'_, Untaken> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryAccount for ReceivedBytes {
+    fn check(&self) -> Result<(), Status> {
+        self.account.check()
+    }
+
+    fn take_received(&self) -> Reservation {
+        Reservation::new(self.take())
     }
 }
 

@@ -4,6 +4,7 @@ use busload_batch::ClassStats;
 use busload_dolt::StoreStatus;
 use busload_pipeline::stats::{BatchReading, Counter, Stats};
 use busload_postgres::TableStats;
+use busload_remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
 
 use super::{
     exposition::Samples,
@@ -11,7 +12,6 @@ use super::{
 };
 use crate::{
     http::front_metrics::FrontMetrics,
-    remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats},
     sources::{state_of, store_state},
 };
 

@@ -10,7 +10,7 @@ use super::{
     table::MetricType,
     *,
 };
-use crate::remotesapi::{Download, Method};
+use busload_remotesapi::{Download, Method};
 
 fn chunks(name: &str) -> ChunksReading<'_> {
     ChunksReading { name, stats: StoreStats::default(), status: StoreStatus::Open }

@@ -130,15 +130,15 @@ fn what_was_taken_of_a_call_counts_until_it_is_let_go_and_an_incomplete_message_
         let received = asked.body.received();
         asked.send(&[message(100, 100), message(1000, 10)].concat());
         assert_eq!(asked.read().await.unwrap().unwrap(), message(100, 100));
-        let first = received.take();
+        let first = received.0.take();
         assert_eq!((first.bytes, asked.held()), (105, 120));
-        assert_eq!(received.take().bytes, 0, "there is nothing more that has come whole");
+        assert_eq!(received.0.take().bytes, 0, "there is nothing more that has come whole");
         drop(first);
         assert_eq!(asked.held(), 15);
         asked.send(&[vec![7; 990], message(0, 0), vec![0; 3]].concat());
         assert_eq!(asked.read().await.unwrap().unwrap(), message(1000, 1000));
         assert_eq!(asked.read().await.unwrap().unwrap(), message(0, 0));
-        let second = received.take();
+        let second = received.0.take();
         assert_eq!((second.bytes, asked.held()), (1010, 1013));
         drop(second);
         assert_eq!(asked.held(), 3);
@@ -162,7 +162,7 @@ fn what_is_no_call_counts_as_it_comes_and_may_wait() {
         asked.receive(&message(1000, 10)).await;
         assert_eq!(asked.held(), 15);
         assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err());
-        let taken = received.take();
+        let taken = received.0.take();
         asked.receive(&[7; 10]).await;
         assert_eq!((taken.bytes, asked.held()), (15, 25));
         drop(taken);
@@ -185,7 +185,7 @@ fn a_message_for_which_there_is_no_memory_is_refused_and_nothing_follows() {
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         asked.send(&[7; 100]);
         assert!(asked.read().await.is_none(), "nothing follows");
-        assert_eq!(received.take().bytes, 15);
+        assert_eq!(received.0.take().bytes, 15);
         drop((full, received));
         assert_eq!(asked.left(), 0);
     });

@@ -1,0 +1,80 @@
+//! The server around the protocol, as the protocol needs it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use axum::http::HeaderMap;
+use busload_dolt::Store;
+use tokio::runtime::Handle;
+use tonic::Extensions;
+
+/// The server that mounts the protocol.
+pub trait Host: fmt::Debug + Send + Sync {
+    /// Returns the repositories, or none as long as their stores have not started. Their order
+    /// never changes.
+    fn repositories(&self) -> Option<&[Arc<Repository>]>;
+
+    /// Returns the runtime of the stores, or none after they have stopped.
+    fn runtime(&self) -> Option<Handle>;
+
+    /// Returns scheme and authority, without a slash at the end, under which the sender of this
+    /// request reaches the server; none if the request does not say.
+    fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String>;
+
+    /// Returns the key for the URLs of a table's downloads, with which clients send no
+    /// credentials; none if everybody may download.
+    fn download_key(&self, table: &str) -> Option<String>;
+
+    /// Checks the key in a URL of a table that may not exist.
+    fn check_key(&self, table: &str, key: Option<&str>) -> KeyCheck;
+
+    /// Returns the wall clock's time in milliseconds since 1970.
+    fn wall_ms(&self) -> i64;
+}
+
+/// A chunk store that clients see as a repository.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    /// Name of the table, which is also the first path that clients find it under.
+    pub name: String,
+    /// Further paths, like `org/repo`.
+    pub paths: Vec<String>,
+    /// URL of the object store, without secrets, for error texts.
+    pub url: String,
+    /// Timeout of requests whose clients set none.
+    pub timeout: Duration,
+    /// Kind of chunk locations that clients get.
+    pub layout: DoltLayout,
+    /// The chunks and table files themselves.
+    pub store: Store,
+}
+
+/// Kind of chunk locations that the server advertises to Dolt's clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoltLayout {
+    /// Ranges of the table files.
+    Files,
+    /// Ranges of bundles encoded for each answer: records one after the other, without
+    /// dictionaries.
+    Records,
+}
+
+impl DoltLayout {
+    /// Returns the value of the setting.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Records => "records",
+        }
+    }
+}
+
+/// Outcome of the check of a URL's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyCheck {
+    /// Everybody may download, so shared caches may store the bytes.
+    Public,
+    /// The key is that of the table. Shared caches must not store the bytes.
+    Right,
+    /// The key is missing or wrong.
+    Wrong,
+}

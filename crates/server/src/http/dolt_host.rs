@@ -1,0 +1,127 @@
+//! The server as Dolt's protocol sees it: the stores of the status, URLs and keys of the front.
+
+use std::sync::{Arc, OnceLock, atomic::Ordering};
+
+use axum::http::{Extensions, HeaderMap};
+use busload_io::{Clock, RealClock};
+use busload_remotesapi::{Host, KeyCheck, Repository};
+use tokio::runtime::Handle;
+
+use super::front::{Asked, Front};
+use crate::{chunk_stores::ChunkTable, status::Status};
+
+/// Adapter of status and front for Dolt's protocol.
+#[derive(Debug)]
+pub struct DoltHost {
+    status: Arc<Status>,
+    front: Arc<Front>,
+    /// Repositories of the status's stores, made when they are first asked for.
+    repositories: OnceLock<Vec<Arc<Repository>>>,
+}
+
+impl DoltHost {
+    /// Makes a host for the stores that `status` gets.
+    pub fn new(status: Arc<Status>, front: Arc<Front>) -> Arc<Self> {
+        Arc::new(Self { status, front, repositories: OnceLock::new() })
+    }
+}
+
+impl Host for DoltHost {
+    fn repositories(&self) -> Option<&[Arc<Repository>]> {
+        let stores = self.status.chunk_stores()?;
+        let make = || stores.tables().iter().map(repository).collect();
+        Some(self.repositories.get_or_init(make))
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.status.chunk_stores()?.handle()
+    }
+
+    fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String> {
+        let asked = extensions.get::<Asked>().cloned().unwrap_or(Asked(None));
+        self.front.base(&asked, headers)
+    }
+
+    fn download_key(&self, table: &str) -> Option<String> {
+        self.front.access.key(table)
+    }
+
+    fn check_key(&self, table: &str, key: Option<&str>) -> KeyCheck {
+        let Front { access, metrics, .. } = &*self.front;
+        if access.allows_key(table, key) {
+            return if access.asks() { KeyCheck::Right } else { KeyCheck::Public };
+        }
+        metrics.auth_denied.fetch_add(u64::from(key.is_some()), Ordering::Relaxed);
+        KeyCheck::Wrong
+    }
+
+    fn wall_ms(&self) -> i64 {
+        RealClock::new().wall_ms()
+    }
+}
+
+fn repository(table: &ChunkTable) -> Arc<Repository> {
+    let settings = &table.settings;
+    Arc::new(Repository {
+        name: settings.name.clone(),
+        paths: settings.dolt_paths.clone(),
+        url: settings.url.clone(),
+        timeout: settings.timeout,
+        layout: settings.dolt_layout,
+        store: table.store.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{chunk_stores::ChunkStores, config::ChunksSettings, http::Access};
+
+    fn host(access: Access) -> Arc<DoltHost> {
+        DoltHost::new(Arc::default(), Arc::new(Front { access, ..Front::default() }))
+    }
+
+    #[test]
+    fn keys_are_checked_where_a_password_is_asked_for_and_wrong_ones_count() {
+        let open = host(Access::default());
+        assert_eq!(open.download_key("db"), None);
+        assert_eq!(open.check_key("db", Some("x")), KeyCheck::Public);
+        let asking = host(Access::asking(b"secret"));
+        let keys = ["db", "other"].map(|table| asking.download_key(table).unwrap());
+        assert_eq!(asking.check_key("db", Some(&keys[0])), KeyCheck::Right);
+        for wrong in [None, Some(""), Some("x"), Some(&*keys[1])] {
+            assert_eq!(asking.check_key("db", wrong), KeyCheck::Wrong, "{wrong:?}");
+        }
+        let denied = asking.front.metrics.auth_denied.load(Ordering::Relaxed);
+        assert_eq!(denied, 3, "a request without a key does not count");
+    }
+
+    #[test]
+    fn urls_begin_with_what_the_client_used() {
+        let (mut extensions, mut headers) = (Extensions::new(), HeaderMap::new());
+        let host = host(Access::default());
+        assert_eq!(host.base_url(&extensions, &headers), None);
+        extensions.insert(Asked(Some("host:6381".parse().unwrap())));
+        assert_eq!(host.base_url(&extensions, &headers).unwrap(), "http://host:6381");
+        headers.insert("x-forwarded-proto", "https".parse().unwrap());
+        assert_eq!(host.base_url(&extensions, &headers).unwrap(), "https://host:6381");
+    }
+
+    #[test]
+    fn repositories_are_the_chunk_stores_once_they_have_started() {
+        let host = host(Access::default());
+        assert!(host.repositories().is_none() && host.runtime().is_none());
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", directory.path().display());
+        let alone = ChunksSettings::of_store_alone(&url).unwrap();
+        let paths = vec!["org/repo".to_owned()];
+        let settings = ChunksSettings { name: "db".to_owned(), dolt_paths: paths.clone(), ..alone };
+        let stores = Arc::new(ChunkStores::start(&[settings]).unwrap());
+        host.status.serve_stores(Arc::clone(&stores));
+        let Repository { name, paths: found, .. } = &*host.repositories().unwrap()[0];
+        assert_eq!((&**name, found), ("db", &paths));
+        assert!(host.runtime().is_some());
+        stores.stop();
+        assert!(host.runtime().is_none(), "the stores have stopped");
+    }
+}
