@@ -1,5 +1,5 @@
-//! Core of a batcher, which its handles, its driver and its batches share: the queue under its lock,
-//! and the driver's notifier.
+//! Core of a batcher, which its handles, its driver and its batches share: the queue under its
+//! lock, and the driver's notifier.
 //!
 //! User code runs under the lock only where the queue must call it: `Hash`, `Eq`, `Ord` and `Clone`
 //! of keys, and the methods of `Write`. Replies are called and dropped outside.
@@ -28,7 +28,7 @@ pub(crate) struct BatcherCore<S: Service, R: Reply<S>> {
     /// Notified once, for all waiters, when the driver has ended.
     pub(crate) ended: Notify,
     timeout: Option<Duration>,
-    /// Whether batches of reads that nobody waits for are dropped.
+    /// Set if batches of reads that nobody waits for are dropped.
     drops_abandoned: bool,
     state: Mutex<QueueState<S, R>>,
     /// Set when something was submitted that no flush has followed yet.
@@ -40,7 +40,7 @@ pub(crate) struct QueueState<S: Service, R: Reply<S>> {
     pub(crate) phase: Phase,
     /// Number of accepted requests whose replies have not been called yet.
     pub(crate) owed: usize,
-    /// Whether the batch that ended last answered several callers. They run now or soon, and send
+    /// Number of callers that the batch which ended last answered. They run now or soon, and send
     /// further requests.
     answered: Company,
     /// Reused buffer of the batch that ended last. Holds no more than the queue may.

@@ -12,8 +12,8 @@ pub const REQUEST_OVERHEAD_BYTES: usize = 128;
 pub const REQUESTS_MAX: usize = (1 << 24) - 1;
 
 /// Upper bound of
-/// [`QueueSettings::batches_in_flight_max`](crate::QueueSettings::batches_in_flight_max), unless the
-/// dispatch policy is immediate.
+/// [`QueueSettings::batches_in_flight_max`](crate::QueueSettings::batches_in_flight_max), unless
+/// the dispatch policy is immediate.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 255;
 
 // All requests of a batch were once pending together, so a batch holds no more of them than the

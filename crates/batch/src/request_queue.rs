@@ -31,7 +31,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use entry::{Entries, EntryId, Place, Size};
+use entry::{Entries, EntryId, EntryPlace, Size};
 use in_flight::InFlightBatches;
 use keys::Keys;
 use load::Load;
@@ -179,8 +179,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     pub fn batch_of(&self, request: RequestId) -> Option<BatchId> {
         let waiter = self.waiters.find(request)?;
         match self.entries[self.waiters.arena[waiter].entry].place {
-            Place::InFlight(batch) => Some(batch),
-            Place::Blocked | Place::Queued(_) => None,
+            EntryPlace::InFlight(batch) => Some(batch),
+            EntryPlace::Blocked | EntryPlace::Queued(_) => None,
         }
     }
 

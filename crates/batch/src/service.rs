@@ -206,7 +206,7 @@ pub enum BatchError<E> {
         "the deadline passed in the request queue; nothing was sent"
     })]
     TooLate {
-        /// Whether the request was in flight when its deadline passed, or is a pending write that
+        /// Set if the request was in flight when its deadline passed, or is a pending write that
         /// was merged with others: the outcome of a write is then unknown.
         sent: bool,
     },

@@ -13,7 +13,7 @@ use busload_chunks::{
     TableIndex, check,
 };
 use sha2::{Digest, Sha256};
-use support::{File, Fixture, Listed, Place};
+use support::{File, Fixture, Listed, ListedPlace};
 
 /// Dictionaries of a store, decoded once.
 #[derive(Default)]
@@ -40,7 +40,7 @@ fn lookup_of(files: &[File]) -> Lookup {
 }
 
 /// Checks that the file has an entry for the chunk at the place in the list.
-fn check_place(what: &str, files: &[File], place: &Place, address: &ChunkAddress) {
+fn check_place(what: &str, files: &[File], place: &ListedPlace, address: &ChunkAddress) {
     let file = files.iter().find(|file| file.name == place.file).unwrap();
     let found =
         file.index.find(address).unwrap_or_else(|| panic!("{what} is not in {}", file.name));

@@ -88,8 +88,8 @@ fn chunks_name() -> &'static str {
     <ChunksServer<chunks::Chunks> as NamedService>::NAME
 }
 
-/// Whether a request with these headers is a call of gRPC. A page of another site cannot send this
-/// content type without a CORS preflight, as it can `text/plain`.
+/// Returns whether a request with these headers is a call of gRPC. A page of another site cannot
+/// send this content type without a CORS preflight, as it can `text/plain`.
 pub fn is_call(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let rest = kind.and_then(|kind| kind.as_bytes().strip_prefix(b"application/grpc"));

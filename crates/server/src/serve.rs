@@ -28,7 +28,7 @@ use crate::{
     http, logger, open_files,
     recovery::{Recovered, recover},
     signals,
-    sources::{Place, Sources, attach_chunks},
+    sources::{RuntimePlacement, Sources, attach_chunks},
     status::Status,
 };
 
@@ -56,8 +56,8 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     // The thread that executes transactions polls the sources. With no net threads it waits for
     // sockets, too, and runs the sources' tasks while it waits.
     let (place, waker) = match config.net_threads {
-        0 => (Place::Embedded(Arc::default()), net.waker()),
-        _ => (Place::Threads(tx_waker.waker()), tx_waker.waker()),
+        0 => (RuntimePlacement::Embedded(Arc::default()), net.waker()),
+        _ => (RuntimePlacement::Threads(tx_waker.waker()), tx_waker.waker()),
     };
     let Recovered { mut tx, progress, log_threads } = recover(&config, &clock, &status)?;
     // The stores open while the sources connect to Postgres.

@@ -58,7 +58,7 @@ type Table = busload_postgres::Table<Waiter>;
 
 /// Placement of the tables on threads.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum RuntimePlacement {
     /// Each table has a thread of its own; the waker wakes the thread that polls the sources.
     Threads(Waker),
     /// All tables run in a runtime embedded in the thread that polls them; the notifier ends its
@@ -106,10 +106,14 @@ impl TableMetrics {
 
 impl Sources {
     /// Starts all tables and begins to connect.
-    pub fn start(settings: &[Settings], clock: &RealClock, place: Place) -> Result<Self, Failure> {
+    pub fn start(
+        settings: &[Settings],
+        clock: &RealClock,
+        place: RuntimePlacement,
+    ) -> Result<Self, Failure> {
         let mut tables = Vec::with_capacity(settings.len());
         let hosts = match place {
-            Place::Threads(pipeline) => {
+            RuntimePlacement::Threads(pipeline) => {
                 let mut threads = Vec::with_capacity(settings.len());
                 for settings in settings {
                     let runtime = runtime()?;
@@ -123,7 +127,7 @@ impl Sources {
                 }
                 Hosts::Threads(threads)
             }
-            Place::Embedded(notifier) => {
+            RuntimePlacement::Embedded(notifier) => {
                 let runtime = Arc::new(runtime()?);
                 tables.extend(
                     settings.iter().map(|table| Running::start(table, &runtime, notifier.waker())),

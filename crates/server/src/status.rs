@@ -36,7 +36,7 @@ pub struct Status {
 
 /// Conditions that the server can be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ServerState {
     /// The log is being read.
     Recovering,
     /// Requests are served and writes accepted.
@@ -94,30 +94,30 @@ impl Status {
     }
 
     /// Returns the current state.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ServerState {
         let progress = self.progress();
         if let Some(failure) = progress.and_then(Progress::failure) {
-            State::LogFailed(failure)
+            ServerState::LogFailed(failure)
         } else if self.signals.stopping() {
-            State::Stopping
+            ServerState::Stopping
         } else if !self.serving.load(Ordering::Acquire) {
-            State::Recovering
+            ServerState::Recovering
         } else if let Some(message) = progress.and_then(Progress::no_space) {
-            State::NoSpace(message)
+            ServerState::NoSpace(message)
         } else {
-            State::Ready
+            ServerState::Ready
         }
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ServerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            State::Recovering => f.write_str("recovering the log"),
-            State::Ready => f.write_str("ready"),
-            State::NoSpace(message) => write!(f, "writes are refused: {message}"),
-            State::LogFailed(message) => write!(f, "the log failed: {message}"),
-            State::Stopping => f.write_str("stopping"),
+            ServerState::Recovering => f.write_str("recovering the log"),
+            ServerState::Ready => f.write_str("ready"),
+            ServerState::NoSpace(message) => write!(f, "writes are refused: {message}"),
+            ServerState::LogFailed(message) => write!(f, "the log failed: {message}"),
+            ServerState::Stopping => f.write_str("stopping"),
         }
     }
 }
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn it_recovers_then_serves_then_stops() {
         let status = Status::default();
-        assert_eq!(status.state(), State::Recovering);
+        assert_eq!(status.state(), ServerState::Recovering);
         status.serve();
-        assert_eq!(status.state(), State::Ready);
+        assert_eq!(status.state(), ServerState::Ready);
         status.signals.stop();
-        assert_eq!(status.state(), State::Stopping);
+        assert_eq!(status.state(), ServerState::Stopping);
     }
 }

@@ -1,10 +1,10 @@
-//! How requests become entries.
+//! Arrival of requests, which become entries.
 
 use std::hash::Hash;
 use std::time::Duration;
 
 use super::RequestQueue;
-use super::entry::{Class, Entry, EntryId, Place, Size};
+use super::entry::{Class, Entry, EntryId, EntryPlace, Size};
 use super::keys::KeyId;
 use super::list::{Link, List};
 use super::waiters::{Counted, NewWaiter};
@@ -62,14 +62,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     ) -> RequestId {
         self.load.add_requests(1);
         let counted = match self.entries[entry].place {
-            Place::InFlight(batch) => {
+            EntryPlace::InFlight(batch) => {
                 if self.entries[entry].waiters.is_empty() {
                     self.in_flight_batches.await_entry(batch);
                 }
                 Counted::UntilAnswer
             }
             _ if self.settings.dispatch == DispatchPolicy::Immediate => Counted::UntilAnswer,
-            Place::Blocked | Place::Queued(_) => Counted::UntilDispatch,
+            EntryPlace::Blocked | EntryPlace::Queued(_) => Counted::UntilDispatch,
         };
         let id = self.waiters.insert(NewWaiter { waiter, receipt, entry, counted, deadline });
         self.entries[entry]
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let before = entry.size;
         entry.size = before.merged(bytes, earlier.bytes());
         self.load.resize(before.bytes(), entry.size.bytes());
-        if let Place::Queued(_) = entry.place {
+        if let EntryPlace::Queued(_) = entry.place {
             self.queues.resize(entry.class, before.bytes(), entry.size.bytes());
         }
         Ok((id, receipt))
@@ -113,7 +113,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             class,
             write,
             size,
-            place: Place::Blocked,
+            place: EntryPlace::Blocked,
             waiters: List::new(),
             of_key: Link::NONE,
             of_queue: Link::NONE,

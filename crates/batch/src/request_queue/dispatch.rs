@@ -1,9 +1,9 @@
-//! How entries leave the queue, and how they and their waiters are finished.
+//! Dispatch of entries, and the end of them and of their waiters.
 
 use std::hash::Hash;
 
 use super::RequestQueue;
-use super::entry::{Class, EntryId, Place};
+use super::entry::{Class, EntryId, EntryPlace};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
 use crate::batch::{Batch, BatchId, Content};
@@ -57,11 +57,11 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let (operation, stage) = (entry.class.operation(), entry.stage_after_leaving());
         let is_done = entry.waiters.is_empty()
             && match entry.place {
-                Place::InFlight(batch) => {
+                EntryPlace::InFlight(batch) => {
                     self.in_flight_batches.release_entry(batch);
                     false
                 }
-                Place::Blocked | Place::Queued(_) => true,
+                EntryPlace::Blocked | EntryPlace::Queued(_) => true,
             };
         let waiter = self.waiters.remove(id);
         if stage != Stage::InFlight || waiter.counted == Counted::UntilAnswer {
@@ -85,7 +85,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             return;
         };
         let entry = &self.entries[first];
-        if entry.place == Place::Blocked && slot.lets_leave(entry.class.operation()) {
+        if entry.place == EntryPlace::Blocked && slot.lets_leave(entry.class.operation()) {
             self.queues.push(&mut self.entries, first, self.now);
         }
     }
@@ -135,7 +135,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     fn take(&mut self, id: EntryId, batch: BatchId) -> K {
         self.queues.remove(&mut self.entries, id);
         let entry = &mut self.entries[id];
-        entry.place = Place::InFlight(batch);
+        entry.place = EntryPlace::InFlight(batch);
         if self.settings.dispatch != DispatchPolicy::Immediate {
             self.load.remove_requests(entry.waiters.len());
         }
@@ -163,7 +163,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 
     /// Drops a pending entry that has no waiters left.
     fn drop_waiting(&mut self, id: EntryId) {
-        if let Place::Queued(_) = self.entries[id].place {
+        if let EntryPlace::Queued(_) = self.entries[id].place {
             self.queues.remove(&mut self.entries, id);
         }
         let key = self.entries[id].key;

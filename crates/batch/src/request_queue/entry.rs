@@ -23,7 +23,7 @@ pub(super) struct Entry<T> {
     /// The write, while it is pending.
     pub write: Option<T>,
     pub size: Size,
-    pub place: Place,
+    pub place: EntryPlace,
     pub waiters: List<WaiterMark>,
     /// Link in the list of the key's pending entries.
     pub of_key: Link<EntryMark>,
@@ -47,7 +47,7 @@ pub(super) struct Size {
 
 /// Progress of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum EntryPlace {
     /// An earlier operation on its key is unfinished.
     Blocked,
     /// It can be sent.
@@ -91,7 +91,7 @@ impl Class {
 
 impl<T> Entry<T> {
     pub fn waits(&self) -> bool {
-        !matches!(self.place, Place::InFlight(_))
+        !matches!(self.place, EntryPlace::InFlight(_))
     }
 
     /// Returns how far a request has come whose waiter has been removed.

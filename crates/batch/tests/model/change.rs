@@ -23,7 +23,7 @@ pub enum Action {
 /// Write of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    kind: Kind,
+    kind: ChangeKind,
     fields: BTreeMap<u8, usize>,
     bytes: usize,
     /// Requests whose actions it has merged, in order.
@@ -31,7 +31,7 @@ pub struct Change {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChangeKind {
     Set,
     SetFields,
     Delete,
@@ -47,27 +47,31 @@ impl Change {
     /// Values are the number of the request that wrote them.
     pub fn new(action: Action, request: usize) -> Self {
         let (kind, fields, bytes) = match action {
-            Action::Set(bytes) => (Kind::Set, BTreeMap::from([(0, request)]), usize::from(bytes)),
-            Action::SetField(field) => (Kind::SetFields, BTreeMap::from([(field, request)]), 4),
-            Action::Delete => (Kind::Delete, BTreeMap::new(), 0),
+            Action::Set(bytes) => {
+                (ChangeKind::Set, BTreeMap::from([(0, request)]), usize::from(bytes))
+            }
+            Action::SetField(field) => {
+                (ChangeKind::SetFields, BTreeMap::from([(field, request)]), 4)
+            }
+            Action::Delete => (ChangeKind::Delete, BTreeMap::new(), 0),
         };
         Change { kind, fields, bytes, requests: vec![request] }
     }
 
     pub fn apply(&self, value: &mut Value) {
         match self.kind {
-            Kind::Set => *value = Some(self.fields.clone()),
-            Kind::SetFields => value.get_or_insert_default().extend(self.fields.clone()),
-            Kind::Delete => *value = None,
+            ChangeKind::Set => *value = Some(self.fields.clone()),
+            ChangeKind::SetFields => value.get_or_insert_default().extend(self.fields.clone()),
+            ChangeKind::Delete => *value = None,
         }
     }
 }
 
 impl Write for Change {
-    type Kind = Kind;
+    type Kind = ChangeKind;
     type Receipt = usize;
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ChangeKind {
         self.kind
     }
 
@@ -84,7 +88,8 @@ impl Write for Change {
         if FIELDS_MAX < fields.len() {
             return Err(later);
         }
-        self.bytes = if self.kind == Kind::SetFields { 4 * fields.len() } else { later.bytes };
+        self.bytes =
+            if self.kind == ChangeKind::SetFields { 4 * fields.len() } else { later.bytes };
         self.fields = fields;
         self.requests.extend(later.requests);
         Ok(self.requests.len() - 1)

@@ -39,13 +39,13 @@ pub struct Listed {
     pub sha256: String,
     pub length: u64,
     /// `None` for the aws fixture, whose list has no places.
-    pub place: Option<Place>,
+    pub place: Option<ListedPlace>,
     pub address_is_hash: bool,
 }
 
 /// Place of a chunk according to a list.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ListedPlace {
     pub file: String,
     pub location: ChunkLocation,
 }
@@ -208,13 +208,13 @@ fn listed(line: &str) -> Listed {
     }
 }
 
-fn place(line: &Value) -> Place {
+fn place(line: &Value) -> ListedPlace {
     let span = |offset: &str, length: &str| Span {
         offset: line[offset].as_u64().unwrap(),
         length: u32::try_from(line[length].as_u64().unwrap()).unwrap(),
     };
     let dictionary = span("dict_offset", "dict_length");
-    Place {
+    ListedPlace {
         file: line["file"].as_str().unwrap().trim_end_matches(".bs").to_owned(),
         location: ChunkLocation {
             span: span("offset", "length"),

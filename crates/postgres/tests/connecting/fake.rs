@@ -9,7 +9,7 @@ use tokio::{
 
 /// Behaviour after the login.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PeerKind {
     /// Answers every statement with an error.
     RefusesSettings,
     /// Answers `SET` and nothing else, not even a Terminate message.
@@ -22,7 +22,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(kind: Kind) -> Self {
+    pub async fn start(kind: PeerKind) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (tell, closed) = watch::channel(false);
@@ -51,7 +51,7 @@ impl Server {
 
 const READY: &[u8] = b"Z\0\0\0\x05I";
 
-async fn serve(mut stream: TcpStream, kind: Kind) -> std::io::Result<()> {
+async fn serve(mut stream: TcpStream, kind: PeerKind) -> std::io::Result<()> {
     let length = stream.read_u32().await?;
     read(&mut stream, length).await?;
     stream.write_all(b"R\0\0\0\x08\0\0\0\0").await?;
@@ -61,8 +61,10 @@ async fn serve(mut stream: TcpStream, kind: Kind) -> std::io::Result<()> {
         let length = stream.read_u32().await?;
         let body = read(&mut stream, length).await?;
         let answer: &[u8] = match (tag, kind) {
-            (b'Q', Kind::RefusesSettings) => b"E\0\0\0\x25SERROR\0VERROR\0C42704\0Mnot by me\0\0",
-            (b'Q', Kind::Silent) if body.starts_with(b"SET") => b"C\0\0\0\x08SET\0",
+            (b'Q', PeerKind::RefusesSettings) => {
+                b"E\0\0\0\x25SERROR\0VERROR\0C42704\0Mnot by me\0\0"
+            }
+            (b'Q', PeerKind::Silent) if body.starts_with(b"SET") => b"C\0\0\0\x08SET\0",
             _ => continue,
         };
         stream.write_all(&[answer, READY].concat()).await?;

@@ -67,7 +67,7 @@ async fn dropping_a_connection_ends_it() {
 /// A stopped server does not close a connection after its Terminate message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_nobody_needs_does_not_wait_for_a_stopped_server() {
-    let server = fake::Server::start(fake::Kind::Silent).await;
+    let server = fake::Server::start(fake::PeerKind::Silent).await;
     let connected = open(&server.url()).await.unwrap();
     let client = Arc::new(connected.client);
     let asking = tokio::spawn({
@@ -117,7 +117,7 @@ fn named(name: &str, url: &str) -> Settings {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_setting_is_told_once_and_tolerated() {
     capture();
-    let server = fake::Server::start(fake::Kind::RefusesSettings).await;
+    let server = fake::Server::start(fake::PeerKind::RefusesSettings).await;
     let settings = named("behind_pooler", &server.url());
     for _ in 0..3 {
         connect(&settings).await.unwrap();

@@ -86,17 +86,17 @@ pub struct Message {
 }
 
 impl Message {
-    /// Whether one more result fits into the message. The first one always does.
+    /// Returns whether one more result fits into the message. The first one always does.
     pub fn has_room_for(&self, outcome: &Outcome) -> bool {
         self.bytes == 0 || self.bytes + bytes_of(outcome) <= MESSAGE_BYTES
     }
 
-    /// Whether the message has no space for even an empty result.
+    /// Returns whether the message has no space for even an empty result.
     pub fn is_full(&self) -> bool {
         MESSAGE_BYTES < self.bytes + RESULT_BYTES
     }
 
-    /// Whether the message has no results.
+    /// Returns whether the message has no results.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }

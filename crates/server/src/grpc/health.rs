@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     shown::Shown,
-    status::{State, Status},
+    status::{ServerState, Status},
 };
 
 /// Implementation of the health service.
@@ -55,7 +55,7 @@ impl HealthTarget {
 
     fn health(self, status: &Status) -> ServingStatus {
         // On a full disk, reads are still served.
-        let serving = matches!(status.state(), State::Ready | State::NoSpace(_));
+        let serving = matches!(status.state(), ServerState::Ready | ServerState::NoSpace(_));
         let started = match self {
             Self::Server => true,
             Self::Chunks => status.chunk_stores().is_some(),

@@ -82,7 +82,7 @@ pub struct Call {
     pub addresses: Bytes,
     /// Form in which the client wants the chunks.
     pub form: Form,
-    /// Whether to read from local disk only.
+    /// Set to read from local disk only.
     pub local_only: bool,
     /// Deadline of the call.
     pub deadline: Deadline,
@@ -212,8 +212,8 @@ impl<R: Reader> Answers<R> {
         self.timeout.as_mut().reset(until);
     }
 
-    /// Whether no outcome was received for too long. Called while the client waits; false if the
-    /// client set a deadline.
+    /// Returns whether no outcome was received for too long. Called while the client waits; false
+    /// if the client set a deadline.
     fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
         self.end.is_none()
             && !self.in_flight.is_empty()

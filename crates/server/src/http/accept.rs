@@ -35,7 +35,7 @@ use super::{
     access::Visitor,
     account::{Account, Accounts, AnswerBody, Deliveries, RequestBody},
     connection::Connection,
-    front::Asked,
+    front::RequestedHost,
     front_metrics::FrontMetrics,
     limits,
 };
@@ -257,10 +257,10 @@ fn too_long(head_bytes: usize) -> Response<Body> {
 }
 
 /// Returns the authority of a request: HTTP/2 has it in a pseudo-header, HTTP/1.1 in `Host`.
-fn asked<B>(request: &Request<B>) -> Asked {
+fn asked<B>(request: &Request<B>) -> RequestedHost {
     let host =
         || request.headers().get(header::HOST).and_then(|host| host.as_bytes().try_into().ok());
-    Asked(request.uri().authority().cloned().or_else(host))
+    RequestedHost(request.uri().authority().cloned().or_else(host))
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ struct Secret {
 #[derive(Debug)]
 pub struct Visitor {
     address: ClientAddress,
-    /// Whether the last password on this connection was right. If so, wrong ones of other clients
+    /// Set if the last password on this connection was right. If so, wrong ones of other clients
     /// at the same address do not lock it out.
     knows: AtomicBool,
 }
@@ -121,7 +121,7 @@ impl Access {
         })))
     }
 
-    /// Whether a password is asked for.
+    /// Returns whether a password is asked for.
     pub fn asks(&self) -> bool {
         self.0.is_some()
     }
@@ -155,7 +155,7 @@ impl Access {
         Some(BASE64_URL_SAFE_NO_PAD.encode(&code[..KEY_BYTES]))
     }
 
-    /// Whether a URL's key is that of the table, or no password is asked for.
+    /// Returns whether a URL's key is that of the table, or no password is asked for.
     pub fn allows_key(&self, table: &str, key: Option<&str>) -> bool {
         let Some(expected) = self.key(table) else { return true };
         key.is_some_and(|key| is_secret(key.as_bytes(), expected.as_bytes()))

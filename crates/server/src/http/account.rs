@@ -51,7 +51,7 @@ pub struct Account {
     peer: IpAddr,
     own: AtomicUsize,
     all: Arc<Accounts>,
-    /// Whether the connection was chosen to be closed because all together hold too much.
+    /// Set when the connection was chosen to be closed because all together hold too much.
     is_evicted: AtomicBool,
     evicted: Notify,
 }

@@ -21,7 +21,7 @@ pub struct Connection<S> {
     stream: S,
     /// Timeout of a stalled write.
     timeout: Pin<Box<Sleep>>,
-    /// Whether the last write found the socket's buffer full.
+    /// Set if the last write found the socket's buffer full.
     stalled: bool,
     budget: FrameBudget,
     metrics: Arc<FrontMetrics>,

@@ -7,7 +7,7 @@ use busload_io::{Clock, RealClock};
 use busload_remotesapi::{Host, KeyCheck, Repository};
 use tokio::runtime::Handle;
 
-use super::front::{Asked, Front};
+use super::front::{Front, RequestedHost};
 use crate::{chunk_stores::ChunkTable, status::Status};
 
 /// Adapter of status and front for Dolt's protocol.
@@ -38,7 +38,7 @@ impl Host for DoltHost {
     }
 
     fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String> {
-        let asked = extensions.get::<Asked>().cloned().unwrap_or(Asked(None));
+        let asked = extensions.get::<RequestedHost>().cloned().unwrap_or(RequestedHost(None));
         self.front.base(&asked, headers)
     }
 
@@ -101,7 +101,7 @@ mod tests {
         let (mut extensions, mut headers) = (Extensions::new(), HeaderMap::new());
         let host = host(Access::default());
         assert_eq!(host.base_url(&extensions, &headers), None);
-        extensions.insert(Asked(Some("host:6381".parse().unwrap())));
+        extensions.insert(RequestedHost(Some("host:6381".parse().unwrap())));
         assert_eq!(host.base_url(&extensions, &headers).unwrap(), "http://host:6381");
         headers.insert("x-forwarded-proto", "https".parse().unwrap());
         assert_eq!(host.base_url(&extensions, &headers).unwrap(), "https://host:6381");

@@ -97,7 +97,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Whether the last frame has ended and the next one not begun.
+    /// Returns whether the last frame has ended and the next one not begun.
     fn is_between(&self) -> bool {
         self.head_bytes == 0 && self.left_bytes == 0
     }

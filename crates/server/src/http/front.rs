@@ -25,12 +25,12 @@ pub struct Front {
 /// Authority (host and port) that a request names, if any. It is in the extensions of every
 /// request.
 #[derive(Clone, Debug)]
-pub struct Asked(pub Option<Authority>);
+pub struct RequestedHost(pub Option<Authority>);
 
 impl Front {
     /// Returns the beginning, scheme and authority, of URLs that are given to a client; none if the
     /// request does not name a usable one.
-    pub fn base(&self, asked: &Asked, headers: &HeaderMap) -> Option<String> {
+    pub fn base(&self, asked: &RequestedHost, headers: &HeaderMap) -> Option<String> {
         if let Some(url) = &self.url {
             return Some(url.clone());
         }
@@ -44,8 +44,8 @@ impl Front {
     }
 }
 
-/// Whether the client spoke HTTPS to the proxy. Of several proxies, the first value is that of the
-/// one nearest to the client.
+/// Returns whether the client spoke HTTPS to the proxy. Of several proxies, the first value is that
+/// of the one nearest to the client.
 fn is_https(headers: &HeaderMap) -> bool {
     let forwarded = headers
         .get("x-forwarded-proto")
@@ -63,7 +63,7 @@ mod tests {
         if let Some(forwarded) = forwarded {
             headers.insert("x-forwarded-proto", forwarded.parse().unwrap());
         }
-        front.base(&Asked(authority.map(|authority| authority.parse().unwrap())), &headers)
+        front.base(&RequestedHost(authority.map(|authority| authority.parse().unwrap())), &headers)
     }
 
     #[test]

@@ -92,7 +92,8 @@ impl Names {
         }
     }
 
-    /// Whether a host, perhaps with a port, is a name of this server that nobody else controls.
+    /// Returns whether a host, perhaps with a port, is a name of this server that nobody else
+    /// controls.
     fn is_ours(&self, host: &str) -> bool {
         let Some(name) = host_of(host) else { return false };
         let bare =
@@ -100,7 +101,7 @@ impl Names {
         bare == LOCALHOST || bare.parse::<IpAddr>().is_ok() || self.0.contains(&name)
     }
 
-    /// Whether the origin of a page is this server.
+    /// Returns whether the origin of a page is this server.
     fn is_own(&self, origin: &str, asked: Option<&str>) -> bool {
         let Some((scheme, site)) = origin.split_once("://") else { return false };
         let is_asked =

@@ -9,7 +9,7 @@ use axum::{
 };
 
 use super::{front::Front, metrics::render};
-use crate::status::{State, Status};
+use crate::status::{ServerState, Status};
 
 const INDEX: &str = "\
 <!doctype html>
@@ -36,7 +36,8 @@ pub async fn alive() -> &'static str {
 /// Answers whether the server serves, and if not, why.
 pub async fn ready(Extract(status): Extract<Arc<Status>>) -> Response {
     let state = status.state();
-    let code = if state == State::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code =
+        if state == ServerState::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, format!("{state}\n")).into_response()
 }
 

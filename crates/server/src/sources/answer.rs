@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 /// The command, as far as its reply depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RowCommand {
     Value,
     Exists,
     Length,
@@ -62,26 +62,28 @@ impl Columns {
 }
 
 /// Converts a row to the answer of a read.
-pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValue {
+pub fn of_row(asked: &RowCommand, row: Option<&Row>, columns: &Columns) -> SourceValue {
     let Some(row) = row else { return of_no_row(asked) };
     let value = |column: Option<usize>| column.and_then(|column| row.value(column));
     match asked {
-        Asked::Value => whole(row, columns).map_or(SourceValue::Nil, SourceValue::Bulk),
-        Asked::Exists => SourceValue::Integer(1),
-        Asked::Length => {
+        RowCommand::Value => whole(row, columns).map_or(SourceValue::Nil, SourceValue::Bulk),
+        RowCommand::Exists => SourceValue::Integer(1),
+        RowCommand::Length => {
             SourceValue::Integer(count(whole(row, columns).map_or(0, |value| value.len())))
         }
-        Asked::Type => SourceValue::Status(if row.len() == 1 { "string" } else { "hash" }),
-        Asked::Field(column) => value(*column).map_or(SourceValue::Nil, SourceValue::Bulk),
-        Asked::Fields(columns) => {
+        RowCommand::Type => SourceValue::Status(if row.len() == 1 { "string" } else { "hash" }),
+        RowCommand::Field(column) => value(*column).map_or(SourceValue::Nil, SourceValue::Bulk),
+        RowCommand::Fields(columns) => {
             SourceValue::Values(columns.iter().map(|column| value(*column)).collect())
         }
-        Asked::AllFields => {
+        RowCommand::AllFields => {
             let fields = columns.names.iter().cloned().zip(row.values());
             SourceValue::Fields(fields.filter(|(_, value)| value.is_some()).collect())
         }
-        Asked::FieldExists(column) => SourceValue::Integer(i64::from(value(*column).is_some())),
-        Asked::FieldNames => {
+        RowCommand::FieldExists(column) => {
+            SourceValue::Integer(i64::from(value(*column).is_some()))
+        }
+        RowCommand::FieldNames => {
             let fields = columns.names.iter().zip(row.values());
             SourceValue::Values(
                 fields
@@ -90,24 +92,25 @@ pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValu
                     .collect(),
             )
         }
-        Asked::FieldCount => SourceValue::Integer(count(
+        RowCommand::FieldCount => SourceValue::Integer(count(
             (0..row.len()).filter(|column| row.get(*column).is_some()).count(),
         )),
-        Asked::Set | Asked::Count => SourceValue::Done,
+        RowCommand::Set | RowCommand::Count => SourceValue::Done,
     }
 }
 
-fn of_no_row(asked: &Asked) -> SourceValue {
+fn of_no_row(asked: &RowCommand) -> SourceValue {
     match asked {
-        Asked::Value | Asked::Field(_) => SourceValue::Nil,
-        Asked::Exists | Asked::Length | Asked::FieldExists(_) | Asked::FieldCount => {
-            SourceValue::Integer(0)
-        }
-        Asked::Type => SourceValue::Status("none"),
-        Asked::Fields(columns) => SourceValue::Values(vec![None; columns.len()]),
-        Asked::AllFields => SourceValue::Fields(Vec::new()),
-        Asked::FieldNames => SourceValue::Values(Vec::new()),
-        Asked::Set | Asked::Count => SourceValue::Done,
+        RowCommand::Value | RowCommand::Field(_) => SourceValue::Nil,
+        RowCommand::Exists
+        | RowCommand::Length
+        | RowCommand::FieldExists(_)
+        | RowCommand::FieldCount => SourceValue::Integer(0),
+        RowCommand::Type => SourceValue::Status("none"),
+        RowCommand::Fields(columns) => SourceValue::Values(vec![None; columns.len()]),
+        RowCommand::AllFields => SourceValue::Fields(Vec::new()),
+        RowCommand::FieldNames => SourceValue::Values(Vec::new()),
+        RowCommand::Set | RowCommand::Count => SourceValue::Done,
     }
 }
 

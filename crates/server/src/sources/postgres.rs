@@ -18,7 +18,7 @@ use busload_postgres::{Error, PgService, RowWrite, Settings, Table, TableStats};
 use bytes::Bytes;
 
 use super::{
-    answer::{self, Asked, Columns},
+    answer::{self, Columns, RowCommand},
     finished::Finished,
     requests::{OpenRequests, source_info},
 };
@@ -54,7 +54,7 @@ struct WaiterContext {
 #[derive(Debug)]
 pub struct Waiter {
     ticket: Ticket,
-    asked: Asked,
+    asked: RowCommand,
     context: Arc<WaiterContext>,
 }
 
@@ -130,26 +130,26 @@ impl PostgresSource {
         &self,
         request: &SourceRequest<'_>,
         columns: &Columns,
-    ) -> Result<(Asked, Option<RowWrite>), SubmitError> {
+    ) -> Result<(RowCommand, Option<RowWrite>), SubmitError> {
         let arguments = request.arguments;
         let first = || arguments.first().copied().unwrap_or_default();
         let read = |asked| Ok((asked, None));
         match request.operation {
-            Operation::Get => read(Asked::Value),
-            Operation::Exists => read(Asked::Exists),
-            Operation::Strlen => read(Asked::Length),
-            Operation::Type => read(Asked::Type),
-            Operation::HashGet => read(Asked::Field(columns.index(first()))),
+            Operation::Get => read(RowCommand::Value),
+            Operation::Exists => read(RowCommand::Exists),
+            Operation::Strlen => read(RowCommand::Length),
+            Operation::Type => read(RowCommand::Type),
+            Operation::HashGet => read(RowCommand::Field(columns.index(first()))),
             Operation::HashGetMany => {
-                read(Asked::Fields(arguments.iter().map(|name| columns.index(name)).collect()))
+                read(RowCommand::Fields(arguments.iter().map(|name| columns.index(name)).collect()))
             }
-            Operation::HashGetAll => read(Asked::AllFields),
-            Operation::HashExists => read(Asked::FieldExists(columns.index(first()))),
-            Operation::HashKeys => read(Asked::FieldNames),
-            Operation::HashLen => read(Asked::FieldCount),
+            Operation::HashGetAll => read(RowCommand::AllFields),
+            Operation::HashExists => read(RowCommand::FieldExists(columns.index(first()))),
+            Operation::HashKeys => read(RowCommand::FieldNames),
+            Operation::HashLen => read(RowCommand::FieldCount),
             Operation::Set => {
                 let write = self.table.write_value(Bytes::copy_from_slice(first()))?;
-                Ok((Asked::Set, Some(write)))
+                Ok((RowCommand::Set, Some(write)))
             }
             Operation::HashSet => {
                 let field = |pair: &[&[u8]]| {
@@ -157,14 +157,14 @@ impl PostgresSource {
                 };
                 let fields =
                     arguments.chunks_exact(2).map(field).collect::<Result<_, SubmitError>>()?;
-                Ok((Asked::Count, Some(self.table.write_fields(fields)?)))
+                Ok((RowCommand::Count, Some(self.table.write_fields(fields)?)))
             }
             Operation::HashDelete => {
                 let fields = arguments.iter().map(|name| column(columns, name));
                 let fields: Vec<usize> = fields.collect::<Result<_, SubmitError>>()?;
-                Ok((Asked::Count, Some(self.table.write_nulls(&fields)?)))
+                Ok((RowCommand::Count, Some(self.table.write_nulls(&fields)?)))
             }
-            Operation::Delete => Ok((Asked::Count, Some(self.table.write_delete()?))),
+            Operation::Delete => Ok((RowCommand::Count, Some(self.table.write_delete()?))),
         }
     }
 }
@@ -267,7 +267,7 @@ impl Reply<PgService> for Waiter {
             (Err(error), _) => Err(error),
         };
         let answer = count.map(|count| match asked {
-            Asked::Set => SourceValue::Done,
+            RowCommand::Set => SourceValue::Done,
             _ => SourceValue::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
         });
         context.answer(ticket, answer);

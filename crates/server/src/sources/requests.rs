@@ -1,5 +1,5 @@
-//! What the adapters share of their request queues: the request of each open ticket, so that it can
-//! be cancelled, and INFO's fields.
+//! Helpers of the adapters for their request queues: the request of each open ticket, so that it
+//! can be cancelled, and INFO's fields.
 
 use busload_batch::{ClassStats, QueueStats, RequestId};
 use busload_pipeline::{

@@ -92,7 +92,7 @@ impl Fake {
         self.batches.lock().unwrap()[batch].landing.as_ref().unwrap().send(received).unwrap();
     }
 
-    /// Whether a batch was cancelled.
+    /// Returns whether a batch was cancelled.
     fn is_given_up(&self, batch: usize) -> bool {
         self.batches.lock().unwrap()[batch].landing.as_ref().unwrap().is_closed()
     }

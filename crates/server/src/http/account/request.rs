@@ -125,7 +125,7 @@ pub struct RequestBody<B = Incoming> {
     messages: Option<Messages>,
     /// Time limit of an incomplete message of which nothing more comes.
     timeout: Option<Pin<Box<Sleep>>>,
-    /// Whether the body has failed; nothing follows an error.
+    /// Set once the body has failed; nothing follows an error.
     is_over: bool,
 }
 

@@ -24,7 +24,6 @@ impl Page {
         }
     }
 
-    /// Returns the page.
     pub fn into_text(self) -> String {
         self.text
     }

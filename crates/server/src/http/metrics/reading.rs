@@ -9,14 +9,14 @@ use busload_postgres::TableStats;
 use crate::{
     chunk_stores::ChunkTable,
     http::front_metrics::FrontMetrics,
-    status::{State, Status},
+    status::{ServerState, Status},
 };
 
 /// Values of all counters, each table's read once.
 #[derive(Debug)]
 pub struct Reading<'a> {
     pub status: &'a Status,
-    pub state: State,
+    pub state: ServerState,
     pub front: &'a FrontMetrics,
     /// Batches of the pipeline's stages, by name.
     pub stages: [(&'static str, BatchReading); 4],
@@ -43,7 +43,6 @@ pub struct ChunksReading<'a> {
 pub struct QueueReading<'a> {
     pub table: &'a str,
     pub stats: QueueStats,
-    /// Requests that wait.
     pub waiting: usize,
 }
 
@@ -56,7 +55,6 @@ pub struct LogReading {
 }
 
 impl<'a> Reading<'a> {
-    /// Reads all counters.
     pub fn new(status: &'a Status, front: &'a FrontMetrics) -> Self {
         let postgres = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
         let postgres: Vec<_> = postgres.collect();

@@ -15,7 +15,7 @@ use crate::{
     sources::{state_of, store_state},
 };
 
-/// Where the samples of a metric come from, which also decides their labels.
+/// Origin of the samples of a metric, which also decides their labels.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// One value of the process; none where the system does not tell it.

@@ -11,7 +11,7 @@ use super::source::{
     },
     by_download, by_location, by_method, by_origin, flag, resident_bytes,
 };
-use crate::status::State;
+use crate::status::ServerState;
 
 /// A metric: a row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +39,11 @@ pub static TABLE: &[Metric] = &[
     gauge("busload_build_info", "The version that runs.",
         Labelled(&["version"], source::build_info)),
     gauge("busload_ready", "1 while requests are served and writes accepted.",
-        Process(|reading| flag(reading.state == State::Ready))),
+        Process(|reading| flag(reading.state == ServerState::Ready))),
     gauge("busload_log_no_space", "1 while writes are refused for want of disk space.",
-        Process(|reading| flag(matches!(reading.state, State::NoSpace(_))))),
+        Process(|reading| flag(matches!(reading.state, ServerState::NoSpace(_))))),
     gauge("busload_log_failed", "1 when the log failed and nothing is answered any more.",
-        Process(|reading| flag(matches!(reading.state, State::LogFailed(_))))),
+        Process(|reading| flag(matches!(reading.state, ServerState::LogFailed(_))))),
     gauge("process_start_time_seconds", "When the process started, since 1970.",
         Process(|reading| Some(reading.status.started_ms as f64 / 1000.0))),
     gauge("process_resident_memory_bytes", "Resident memory of the process.",

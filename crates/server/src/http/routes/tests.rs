@@ -19,7 +19,7 @@ async fn ask(router: &Router, path: &str) -> Response<Body> {
     TowerToHyperService::new(router.clone()).call(request).await.unwrap()
 }
 
-/// Whether the answer says that there is nothing at this path.
+/// Returns whether the answer says that there is nothing at this path.
 fn is_nowhere(answer: &Response<Body>) -> bool {
     let message = answer.headers().get("grpc-message");
     message.is_some_and(|message| message.as_bytes().starts_with(b"there"))

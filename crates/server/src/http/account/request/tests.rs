@@ -26,14 +26,14 @@ use crate::http::{
 };
 
 /// A request whose client sends frames that the test makes.
-struct Asked {
+struct RequestedHost {
     client: Option<UnboundedSender<Bytes>>,
     body: RequestBody<Body>,
     account: Arc<Account>,
     metrics: Arc<FrontMetrics>,
 }
 
-impl Asked {
+impl RequestedHost {
     fn with(path: &str, content_type: &str) -> Self {
         let (client, frames) = unbounded_channel();
         let frames = UnboundedReceiverStream::new(frames).map(Ok::<_, Infallible>);
@@ -99,7 +99,7 @@ fn run(test: impl Future) {
 }
 
 /// Waits for the body's end and returns how long that took.
-async fn over(asked: &mut Asked) -> (Duration, Status) {
+async fn over(asked: &mut RequestedHost) -> (Duration, Status) {
     let started = Instant::now();
     let read = timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.expect("the body ends");
     (started.elapsed(), read.unwrap().unwrap_err())
@@ -108,7 +108,7 @@ async fn over(asked: &mut Asked) -> (Duration, Status) {
 #[test]
 fn a_message_counts_as_it_comes_and_goes_on_whole() {
     run(async {
-        let mut asked = Asked::call();
+        let mut asked = RequestedHost::call();
         asked.wait_after(&message(1000, 10)).await;
         assert_eq!(asked.held(), 15);
         asked.send(&[[7; 990].as_slice(), &message(1, 0)].concat());
@@ -126,7 +126,7 @@ fn a_message_counts_as_it_comes_and_goes_on_whole() {
 #[test]
 fn what_was_taken_of_a_call_counts_until_it_is_let_go_and_an_incomplete_message_stays() {
     run(async {
-        let mut asked = Asked::call();
+        let mut asked = RequestedHost::call();
         let received = asked.body.received();
         asked.send(&[message(100, 100), message(1000, 10)].concat());
         assert_eq!(asked.read().await.unwrap().unwrap(), message(100, 100));
@@ -157,7 +157,7 @@ fn what_was_taken_of_a_call_counts_until_it_is_let_go_and_an_incomplete_message_
 #[test]
 fn what_is_no_call_counts_as_it_comes_and_may_wait() {
     run(async {
-        let mut asked = Asked::with("/api/cache", "application/json");
+        let mut asked = RequestedHost::with("/api/cache", "application/json");
         let received = asked.body.received();
         asked.receive(&message(1000, 10)).await;
         assert_eq!(asked.held(), 15);
@@ -173,7 +173,7 @@ fn what_is_no_call_counts_as_it_comes_and_may_wait() {
 #[test]
 fn a_message_for_which_there_is_no_memory_is_refused_and_nothing_follows() {
     run(async {
-        let mut asked = Asked::call();
+        let mut asked = RequestedHost::call();
         let received = asked.body.received();
         asked.wait_after(&message(10, 5)).await;
         let full = asked.account.hold(CONNECTION_BYTES_MAX - 20);
@@ -194,7 +194,7 @@ fn a_message_for_which_there_is_no_memory_is_refused_and_nothing_follows() {
 #[test]
 fn whoever_asks_for_the_health_is_heard_when_there_is_no_memory() {
     run(async {
-        let mut asked = Asked::with("/grpc.health.v1.Health/Check", "application/grpc");
+        let mut asked = RequestedHost::with("/grpc.health.v1.Health/Check", "application/grpc");
         let _full = asked.account.hold(ALL_BYTES_MAX);
         asked.receive(&message(20, 20)).await;
         asked.send(&message(u32::try_from(HEALTH_REQUEST_BYTES_MAX + 1).unwrap(), 1));
@@ -207,7 +207,7 @@ fn whoever_asks_for_the_health_is_heard_when_there_is_no_memory() {
 fn a_message_that_does_not_go_on_ends_the_call() {
     run(async {
         for begun in [message(1000, 10), message(1000, 0), vec![0; 3]] {
-            let mut asked = Asked::call();
+            let mut asked = RequestedHost::call();
             asked.send(&begun);
             let (after, status) = over(&mut asked).await;
             assert_eq!(
@@ -223,7 +223,7 @@ fn a_message_that_does_not_go_on_ends_the_call() {
 #[test]
 fn a_message_that_comes_slowly_is_waited_for_and_so_is_the_next_one() {
     run(async {
-        let mut asked = Asked::call();
+        let mut asked = RequestedHost::call();
         assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err(), "none began");
         let whole = message(20, 20);
         for part in whole[..24].chunks(1) {
