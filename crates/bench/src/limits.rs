@@ -84,11 +84,8 @@ pub const READY_SOURCE: Duration = Duration::from_secs(30);
 /// Largest block of the disk experiment.
 pub const DISK_BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// Most blocks of its file.
-pub const DISK_BLOCKS_MAX: u64 = 64 << 20;
-
-/// Most threads that read it.
-pub const DISK_JOBS_MAX: u64 = 1_024;
+/// Most threads that read or write its file.
+pub const DISK_JOBS_MAX: usize = 1_024;
 
 /// Longest chunk that is made.
 pub const CHUNK_BYTES_MAX: u64 = 16 << 20;
@@ -125,6 +122,9 @@ pub const GRPC_MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that may be under way to one call; a connection has four times as many.
 pub const GRPC_WINDOW_BYTES: u32 = 4 << 20;
+
+/// Longest page of metrics that is read.
+pub const METRICS_BYTES_MAX: u64 = 4 << 20;
 
 /// Time until a server must have stopped by itself.
 pub const STOP: Duration = Duration::from_secs(120);
