@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 pub use crate::server::busload_at;
 use crate::{
     experiment::{Chunks, Connections, Disk, Dolt, Growth, Kv, Postgres, Recovery},
-    harness::arguments::{clients, count},
-    limits::{KEYS_MAX, VALUE_BYTES_MAX},
+    harness::arguments::{clients, count, keys},
+    limits::VALUE_BYTES_MAX,
     requests::KeySpace,
     server::{Binary, Processors},
 };
@@ -97,7 +97,7 @@ pub struct Load {
         long,
         value_name = "N",
         default_value = "1000000",
-        value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX)
+        value_parser = keys
     )]
     pub keys: u64,
     /// Bytes of a value

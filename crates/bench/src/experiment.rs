@@ -13,7 +13,7 @@ mod recovery;
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 pub use self::{
     chunks::{Chunks, chunks},
@@ -94,17 +94,4 @@ impl<'a> Bench<'a> {
         table.print_heading(title);
         Ok(table)
     }
-}
-
-/// Writes all keys to every server, over this many connections.
-fn fill_all(servers: &[Server], clients: usize, space: crate::requests::KeySpace) -> Result<()> {
-    servers.iter().try_for_each(|server| {
-        crate::measure::fill(server.resp(), clients, space, 0..space.keys).context("filling")
-    })
-}
-
-/// Writes out what a server has written so far, so that the next measurement of a durable case
-/// starts from a quiet disk.
-fn settle(server: &Server, durability: Durability) -> Result<()> {
-    if durability == Durability::None { Ok(()) } else { machine::settle(server.directory()) }
 }

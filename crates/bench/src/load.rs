@@ -1,7 +1,7 @@
 //! The load side: one thread, one epoll, many connections.
 //!
 //! ```text
-//!   Pool or Template --pipelines--> connections ==> server
+//!   Pool or Fill    --pipelines--> connections ==> server
 //!                                       |
 //!        Driver <--finished(latency)-- replies counted
 //! ```
@@ -23,10 +23,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use busload_resp::reply::ReplyCounter;
 
-pub use self::{
-    closed::Driver,
-    open::{OpenLoop, OpenResult},
-};
+pub use self::{closed::Driver, open::OpenLoop};
 use crate::{
     failures::{Failed, Failures},
     limits::RECEIVE_BYTES,

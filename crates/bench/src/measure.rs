@@ -8,32 +8,26 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use hdrhistogram::Histogram;
 use rustix::process::Pid;
 
 use crate::{
-    clock::{duration_ns, now_ns},
+    clock::{Window, duration_ns, now_ns},
+    counters::Counters,
     harness::{
-        Answering, Mark, Number, Sample, Usage, Watched,
+        Answering, Ends, Mark, Number, Sample, Usage, Watched,
         sample::{
-            CPU_LOAD, CPU_SERVER, LOAD_SHARE_HIGH, LOST_SHARE, P50_US, P99_US, P999_US, PER_S,
-            SERVER_SHARE_LOW,
+            CPU_LOAD, CPU_SERVER, LOAD_SHARE_HIGH, LOST_SHARE, P999_US, PER_S, SERVER_SHARE_LOW,
         },
     },
     limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES},
     load::{Driver, Group, OpenLoop},
-    requests::{Cursor, KeySpace, Pool, Template},
-    stats::{float, new_histogram, percentile_us, record},
+    random::Random,
+    requests::{Cursor, KeySpace, Pool, letters, write_set},
+    stats::{percentile_us, record},
 };
 
 /// Processor time of the server by request.
 pub const SERVER_US: Number = Number::new("server_us_per_request", "us/req");
-
-/// Delay with which requests left, 99th percentile; of an open loop only.
-pub const SENT_LATE_US: Number = Number::new("sent_late_p99_us", "late us");
-
-/// Delay of an open loop's requests (99th percentile) above which the run is marked.
-const LATE_US: f64 = 100.0;
 
 /// Pace of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +68,12 @@ pub struct Plan<'a> {
 
 pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
     let mut group = Group::connect(plan.address, plan.clients)?;
-    let sample = match plan.pace {
+    let mut sample = match plan.pace {
         Pace::Pipeline(pipeline) => measure_closed(&mut group, plan, pipeline)?,
         Pace::Rate(rate) => measure_open(&mut group, plan, rate)?,
     };
-    Ok(Sample { failed: group.failed(), ..sample.count("nil", group.nils()) })
+    sample.failed = group.failed();
+    Ok(sample.count("nil", group.nils()))
 }
 
 /// Writes keys in order, as fast as the server takes them.
@@ -101,37 +96,30 @@ fn measure_closed(group: &mut Group, plan: &Plan<'_>, pipeline: usize) -> Result
     let usage = Usage::between(&start, &end);
     let idles = usage.server.is_none_or(|share| share < SERVER_SHARE_LOW);
     let load_bound = LOAD_SHARE_HIGH < usage.thread && idles;
-    Ok(sample(&timed.latency_ns, timed.requests, &usage).flag("load-bound", load_bound))
+    let window = Window { from_ns: start.at_ns, until_ns: end.at_ns };
+    Ok(sample(&timed.counters, window, &usage).flag("load-bound", load_bound))
 }
 
+/// Measures an open loop, whose thread is always busy.
 fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample> {
-    let open = OpenLoop {
-        pool: plan.pool,
-        cursor: Cursor::new(plan.pool, plan.start),
-        rate,
-        warm_up: plan.warm_up,
-        window: plan.window,
-    };
+    let from_ns = now_ns() + duration_ns(plan.warm_up);
+    let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.window) };
+    let cursor = Cursor::new(plan.pool, plan.start);
     let mut marks = Vec::with_capacity(2);
-    let result = group.run_open(open, || marks.push(plan.mark()))?;
+    let open = OpenLoop { pool: plan.pool, cursor, rate, window };
+    let counters = group.run_open(open, || marks.push(plan.mark()))?;
     let (Some(start), Some(end)) = (marks.first(), marks.last()) else {
         bail!("an open loop that never began");
     };
-    let late_us = percentile_us(&result.late_ns, 99.0);
-    Ok(sample(&result.latency_ns, result.answered, &Usage::between(start, end))
-        .with(SENT_LATE_US, late_us)
-        .flag("sent-late", LATE_US < late_us)
-        .flag("overloaded", result.overloaded)
-        .count("unanswered", result.unanswered))
+    Ok(sample(&counters, window, &Usage::between(start, end)))
 }
 
-fn sample(latency_ns: &Histogram<u64>, requests: u64, usage: &Usage) -> Sample {
-    let server_us = |server| server * usage.wall_s * 1e6 / float(requests.max(1));
-    Sample::default()
-        .with(PER_S, float(requests) / usage.wall_s)
-        .with(P50_US, percentile_us(latency_ns, 50.0))
-        .with(P99_US, percentile_us(latency_ns, 99.0))
-        .with(P999_US, percentile_us(latency_ns, 99.9))
+fn sample(counters: &Counters, window: Window, usage: &Usage) -> Sample {
+    let sample = Sample::of(counters, window, Ends::WithWindow);
+    let requests = sample.or_zero(PER_S) * usage.wall_s;
+    let server_us = |server| server * usage.wall_s * 1e6 / requests.max(1.0);
+    sample
+        .with(P999_US, percentile_us(&counters.latency_ns, 99.9))
         .with(CPU_LOAD, usage.thread)
         .with(CPU_SERVER, usage.server)
         .with(SERVER_US, usage.server.map(server_us))
@@ -155,9 +143,7 @@ struct Timed<'a> {
     warm_until_ns: u64,
     start: Option<Mark>,
     end: Option<Mark>,
-    latency_ns: Histogram<u64>,
-    requests: u64,
-    answered: u64,
+    counters: Counters,
 }
 
 impl<'a> Timed<'a> {
@@ -170,9 +156,7 @@ impl<'a> Timed<'a> {
             warm_until_ns: now_ns() + duration_ns(plan.warm_up),
             start: None,
             end: None,
-            latency_ns: new_histogram()?,
-            requests: 0,
-            answered: 0,
+            counters: Counters::new()?,
         })
     }
 }
@@ -194,14 +178,14 @@ impl Driver for Timed<'_> {
     /// its length: its wall time is measured, not assumed.
     fn finished(&mut self, _connection: usize, requests: u32, sent_ns: u64, now_ns: u64) {
         if let Some(progress) = self.plan.progress {
-            self.answered += u64::from(requests);
-            progress.store(self.answered, Ordering::Relaxed);
+            self.counters.answered_ever += u64::from(requests);
+            progress.store(self.counters.answered_ever, Ordering::Relaxed);
         }
         match (self.start, self.end) {
             (None, _) if self.warm_until_ns <= now_ns => self.start = Some(self.plan.mark()),
             (Some(start), None) => {
-                self.requests += u64::from(requests);
-                record(&mut self.latency_ns, now_ns - sent_ns);
+                self.counters.answered += u64::from(requests);
+                record(&mut self.counters.latency_ns, now_ns - sent_ns);
                 if start.at_ns + duration_ns(self.plan.window) <= now_ns {
                     self.end = Some(self.plan.mark());
                 }
@@ -213,18 +197,19 @@ impl Driver for Timed<'_> {
 
 /// Writes every key once, in order.
 pub struct Fill {
-    templates: Vec<Template>,
-    counts: Vec<usize>,
+    /// The pipeline of each connection.
+    pipelines: Vec<Vec<u8>>,
+    value: Vec<u8>,
     pipeline: usize,
     keys: Range<u64>,
 }
 
 impl Fill {
-    /// Keys left are shared among `clients` connections, pipeline by pipeline.
+    /// Shares the keys among `clients` connections, pipeline by pipeline.
     pub fn new(clients: usize, space: KeySpace, keys: Range<u64>) -> Self {
         let pipeline = (FILL_PIPELINE_BYTES / (space.value_bytes + 64)).clamp(1, FILL_PIPELINE);
-        let template = Template::new(pipeline, space);
-        Self { templates: vec![template; clients], counts: vec![0; clients], pipeline, keys }
+        let value = letters(&mut Random::new(space.seed), space.value_bytes);
+        Self { pipelines: vec![Vec::new(); clients], value, pipeline, keys }
     }
 
     /// Goes on with the keys up to `end`.
@@ -235,16 +220,15 @@ impl Fill {
 
 impl Driver for Fill {
     fn advance(&mut self, connection: usize, _now_ns: u64) -> u32 {
-        let left = usize::try_from(self.keys.end - self.keys.start).unwrap_or(usize::MAX);
-        let count = left.min(self.pipeline);
-        self.templates[connection].number(self.keys.start, count);
-        self.counts[connection] = count;
-        self.keys.start += u64::try_from(count).expect("a count fits in 64 bits");
+        let pipeline = &mut self.pipelines[connection];
+        pipeline.clear();
+        let keys = self.keys.by_ref().take(self.pipeline);
+        let count = keys.map(|key| write_set(pipeline, key, &self.value)).count();
         u32::try_from(count).expect("within the limit of a pipeline")
     }
 
     fn bytes(&self, connection: usize) -> &[u8] {
-        self.templates[connection].slice(self.counts[connection])
+        &self.pipelines[connection]
     }
 
     fn finished(&mut self, _connection: usize, _requests: u32, _sent_ns: u64, _now_ns: u64) {}

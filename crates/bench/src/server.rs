@@ -1,12 +1,11 @@
 //! The servers under measurement: started, waited for, asked, stopped.
 
 use std::{
-    collections::VecDeque,
+    fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -226,7 +225,8 @@ pub struct Server {
     process: Process,
     resp: SocketAddr,
     http: SocketAddr,
-    output: Output,
+    /// File with what it printed.
+    output: PathBuf,
     ready_after: Duration,
     data: Directory,
 }
@@ -256,20 +256,21 @@ impl Starter {
         tables: &[Table],
     ) -> Result<Server> {
         let [resp, http] = free_addresses()?;
+        // A file takes what it prints without ever blocking it.
+        let (output, directory) = (data.path().join("output"), data.path().join("data"));
+        fs::create_dir_all(&directory).context("a server's directory")?;
+        let printed = File::create(&output).context("a server's output")?;
         let mut command = match launch.kind {
-            ServerKind::Busload => self.busload(launch, tables, data.path(), resp, http),
-            ServerKind::Redis => self.redis(launch, data.path(), resp),
+            ServerKind::Busload => self.busload(launch, tables, &directory, resp, http),
+            ServerKind::Redis => self.redis(launch, &directory, resp),
             ServerKind::Null => null(launch, resp)?,
         };
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed);
         let started_ns = now_ns();
         let process = match &self.cpus {
             Some(cpus) => cpus.with(|| cleanup.spawn(&mut command))?,
             None => cleanup.spawn(&mut command)?,
         };
-        let output = Output::default();
-        output.follow(process.with_child(|child| child.stdout.take()))?;
-        output.follow(process.with_child(|child| child.stderr.take()))?;
         let ready_after = Duration::ZERO;
         let mut server = Server { process, resp, http, output, ready_after, data };
         server.wait_ready(launch.kind, started_ns)?;
@@ -337,16 +338,17 @@ impl Server {
         self.ready_after
     }
 
-    /// Returns the last lines that it printed.
+    /// Returns the last lines that it printed, on stdout and stderr.
     pub fn output(&self) -> Vec<String> {
-        self.output.lock().recent.iter().cloned().collect()
+        last_lines(&self.output)
     }
 
     /// Asks it to stop (SIGTERM) and waits; its directory stays for the next.
     pub fn stop(self) -> Result<Directory> {
         let status = self.process.stop(Signal::TERM, STOP)?;
         if !status.success() {
-            bail!("the server stopped with {status}; its last output:\n{}", self.output.text());
+            let printed = last_lines(&self.output).join("\n");
+            bail!("the server stopped with {status}; its last output:\n{printed}");
         }
         Ok(self.data)
     }
@@ -361,7 +363,8 @@ impl Server {
                 return Ok(());
             }
             if until_ns < now_ns() {
-                bail!("the busload server answers `{reply}`:\n{}", self.output.text());
+                let printed = self.output().join("\n");
+                bail!("the busload server answers `{reply}`:\n{printed}");
             }
             pause(POLL);
         }
@@ -369,19 +372,21 @@ impl Server {
 
     /// Waits until it is ready. Busload says so on stderr, all answer PING only then.
     fn wait_ready(&mut self, kind: ServerKind, started_ns: u64) -> Result<()> {
-        let until_ns = started_ns + duration_ns(READY);
+        let says_so = |line: &String| line.starts_with("ready");
         loop {
-            let says_so = kind == ServerKind::Redis || self.output.lock().is_ready;
-            if says_so && ask(self.resp, "PING").is_ok_and(|reply| reply == "+PONG") {
+            let ended = self.process.poll_exit();
+            let printed = self.output();
+            let is_ready = kind == ServerKind::Redis || printed.iter().any(says_so);
+            if is_ready && ask(self.resp, "PING").is_ok_and(|reply| reply == "+PONG") {
                 self.ready_after = Duration::from_nanos(now_ns() - started_ns);
                 return Ok(());
             }
-            if let Some(status) = self.process.poll_exit() {
-                pause(POLL * 10);
-                bail!("{} ended at its start with {status}:\n{}", kind.name(), self.output.text());
+            let (name, printed) = (kind.name(), printed.join("\n"));
+            if let Some(status) = ended {
+                bail!("{name} ended at its start with {status}:\n{printed}");
             }
-            if until_ns < now_ns() {
-                bail!("{} was not ready within {READY:?}:\n{}", kind.name(), self.output.text());
+            if started_ns + duration_ns(READY) < now_ns() {
+                bail!("{name} was not ready within {READY:?}:\n{printed}");
             }
             pause(POLL);
         }
@@ -417,6 +422,13 @@ impl Metrics {
     }
 }
 
+/// Reads the last lines of a file.
+fn last_lines(path: &Path) -> Vec<String> {
+    let printed = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    let lines: Vec<_> = printed.lines().map(str::to_owned).collect();
+    lines[lines.len().saturating_sub(OUTPUT_LINES)..].to_vec()
+}
+
 /// Sends one command to a server and returns the first line of its reply.
 pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
     let timeout = Duration::from_secs(2);
@@ -437,47 +449,6 @@ fn free_addresses() -> Result<[SocketAddr; 2]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
     let (one, other) = (listen()?, listen()?);
     Ok([one.local_addr()?, other.local_addr()?])
-}
-
-/// Output of a server, read by a thread per pipe so that it never blocks on us.
-#[derive(Clone, Debug, Default)]
-struct Output {
-    printed: Arc<Mutex<Printed>>,
-}
-
-#[derive(Debug, Default)]
-struct Printed {
-    recent: VecDeque<String>,
-    is_ready: bool,
-}
-
-impl Output {
-    fn follow(&self, pipe: Option<impl Read + Send + 'static>) -> Result<()> {
-        let Some(pipe) = pipe else { return Ok(()) };
-        let output = self.clone();
-        let follow = move || {
-            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-                let mut printed = output.lock();
-                printed.is_ready |= line.starts_with(b"ready");
-                if printed.recent.len() == OUTPUT_LINES {
-                    printed.recent.pop_front();
-                }
-                printed.recent.push_back(String::from_utf8_lossy(&line).into_owned());
-            }
-        };
-        let thread = std::thread::Builder::new().name("output".to_owned()).spawn(follow);
-        thread.context("a thread for the server's output").map(drop)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Printed> {
-        self.printed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn text(&self) -> String {
-        let recent = &self.lock().recent;
-        let lines: Vec<_> = recent.iter().skip(recent.len().saturating_sub(20)).cloned().collect();
-        lines.join("\n")
-    }
 }
 
 #[cfg(test)]

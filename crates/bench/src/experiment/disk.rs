@@ -71,19 +71,12 @@ pub struct Disk {
         long,
         value_name = "N",
         value_delimiter = ',',
-        num_args = 1..,
         default_value = "1,16",
         value_parser = count::<1, DISK_JOBS_MAX>
     )]
     jobs: Vec<usize>,
     /// Patterns
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        num_args = 1..,
-        default_value = "buffered,direct,append"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "buffered,direct,append")]
     mode: Vec<Mode>,
     /// Measurements of every row; what is shown are medians
     #[arg(long, value_name = "N", default_value = "1", value_parser = count::<1, ROUNDS_MAX>)]

@@ -11,12 +11,12 @@ use crate::{
     clock::{duration_ns, now_ns},
     harness::{
         Number, Sample, Table, TableLayout,
-        arguments::{clients, count},
+        arguments::{clients, count, keys},
         label, measurement,
         sample::{P50_US, P99_US, PER_S},
         shown,
     },
-    limits::{KEYS_MAX, SLOW_REPLIES_SHOWN, SLOW_REPLY, VALUE_BYTES_MAX},
+    limits::{SLOW_REPLIES_SHOWN, SLOW_REPLY, VALUE_BYTES_MAX},
     load::{Driver, Group},
     machine::{resident_bytes, run_queue_wait_ns, steal_ns},
     measure::Fill,
@@ -36,14 +36,14 @@ server or of this program were ready but had no processor in the step (other pro
 host of a virtual machine): slow replies that it explains are not the server's.")]
 pub struct Growth {
     /// Servers to measure
-    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_value = "busload")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]
     servers: Vec<ServerKind>,
     /// Keys at the end
     #[arg(
         long,
         value_name = "N",
         default_value = "10000000",
-        value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX)
+        value_parser = keys
     )]
     keys: u64,
     /// Keys between two looks at the memory
@@ -51,7 +51,7 @@ pub struct Growth {
         long,
         value_name = "N",
         default_value = "500000",
-        value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX)
+        value_parser = keys
     )]
     step: u64,
     /// Connections that write

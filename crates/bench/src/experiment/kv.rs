@@ -6,20 +6,21 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use rustix::process::Pid;
 
-use super::{Bench, settle};
+use super::Bench;
 use crate::{
-    cli::{Load, Setup, UsageError, bail_usage},
+    cli::{Load, Setup, UsageError},
     harness::{
-        Number, Rounds, Row, TableLayout,
+        Number, Rounds, Row, Sample, Table, TableLayout,
         arguments::{count, rate},
         hidden, label,
-        sample::{CPU_LOAD, CPU_SERVER, LOST_SHARE, P50_US, P99_US, P999_US, PER_S},
+        sample::{CPU_LOAD, CPU_SERVER, LATE_P99_US, LOST_SHARE, P50_US, P99_US, P999_US, PER_S},
         shown,
     },
     limits::PIPELINE_MAX,
-    measure::{Pace, Plan, SENT_LATE_US, SERVER_US, fill, measure},
+    machine,
+    measure::{Pace, Plan, SERVER_US, fill, measure},
     random::Random,
-    requests::{Operation, Pool},
+    requests::{KeySpace, Operation, Pool},
     server::{Durability, Launch, Server, ServerKind},
     stats::ratio,
 };
@@ -39,7 +40,7 @@ What is measured
   less than 200 us away, so it uses its whole processor.
 
   us/req is the server's processor time (all threads) per request. Notes: `load-bound` (the
-  load side had no processor time left while the server had), `sent-late` (open loop: 99th
+  load side had no processor time left while the server had), `asked-late` (open loop: 99th
   percentile of the sending delay above 100 us), `overloaded` (open loop: the server fell 2
   million requests behind), `unanswered`, `nil` (reads of absent keys), `disturbed`
   (the load waited for its processor, or the host took one away, in more than 5% of the time),
@@ -62,13 +63,7 @@ Examples
 #[command(after_long_help = HELP, mut_arg("rounds", |argument| argument.default_value("5")))]
 pub struct Kv {
     /// Servers to measure; the last one is the baseline of the ratios
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        num_args = 1..,
-        default_value = "busload,redis"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "busload,redis")]
     servers: Vec<ServerKind>,
     /// Lengths of pipelines
     #[arg(
@@ -118,26 +113,41 @@ pub struct Kv {
 
 /// Combination of settings, and a server that is measured in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Case {
-    operation: Operation,
-    pace: Pace,
-    durability: Durability,
-    net_threads: u32,
+pub struct Case {
+    pub operation: Operation,
+    pub pace: Pace,
+    pub durability: Durability,
+    pub net_threads: u32,
+    pub clients: usize,
+    /// Name of the server, and its position among those measured beside it, 0 being the last.
     server: &'static str,
-    /// Position among the servers of the case.
-    index: usize,
-    is_base: bool,
+    behind: usize,
+}
+
+impl Case {
+    pub fn new(
+        operation: Operation,
+        pace: Pace,
+        durability: Durability,
+        net_threads: u32,
+        clients: usize,
+    ) -> Self {
+        Self { operation, pace, durability, net_threads, clients, server: "", behind: 0 }
+    }
 }
 
 const RATIO: Number = Number::new("ratio", "ratio");
 const P99_RATIO: Number = Number::new("p99_ratio", "p99x");
+/// System calls of the server by request; of `connections` only.
+pub const CALLS: Number = Number::new("calls_per_request", "calls/req");
 
-const LAYOUT: TableLayout<Case> = TableLayout {
+pub const LAYOUT: TableLayout<Case> = TableLayout {
     columns: &[
         label("op", "op", 3, |case| case.operation.name().to_owned()),
         label("pace", "pipe", 6, |case| case.pace.name()),
         label("durability", "durable", 6, |case| case.durability.name().to_owned()),
         label("net_threads", "net", 3, |case| case.net_threads.to_string()),
+        label("clients", "clients", 5, |case| case.clients.to_string()),
         label("server", "server", 8, |case| case.server.to_owned()),
         shown(PER_S),
         shown(RATIO),
@@ -148,84 +158,127 @@ const LAYOUT: TableLayout<Case> = TableLayout {
         shown(SERVER_US),
         shown(CPU_LOAD),
         shown(CPU_SERVER),
+        hidden(CALLS),
         hidden(LOST_SHARE),
-        hidden(SENT_LATE_US),
+        hidden(LATE_P99_US),
     ],
     main: PER_S,
-    ratios,
+    ratios: |row, rows| {
+        // The baseline was measured in the same group, whose last row it is.
+        let Case { server, behind, .. } = row.case;
+        let is_alike = |other: &&Row<Case>| Case { server, behind, ..other.case } == row.case;
+        let base = rows.iter().rev().find(|other| other.case.behind == 0 && is_alike(other));
+        let base = base.filter(|_| 0 < behind);
+        let beside = |number| ratio(row.sample.or_zero(number), base?.sample.or_zero(number));
+        vec![(RATIO, beside(PER_S)), (P99_RATIO, beside(P99_US))]
+    },
 };
 
-/// Compares a server with the baseline in the same case.
-fn ratios(row: &Row<Case>, rows: &[Row<Case>]) -> Vec<(Number, Option<f64>)> {
-    let Case { server, index, .. } = row.case;
-    let is_base = |other: &&Row<Case>| {
-        other.case.is_base
-            && Case { server, index, is_base: row.case.is_base, ..other.case } == row.case
-    };
-    let base = rows.iter().rev().find(is_base).filter(|_| !row.case.is_base);
-    let beside = |number| ratio(row.sample.or_zero(number), base?.sample.or_zero(number));
-    vec![(RATIO, beside(PER_S)), (P99_RATIO, beside(P99_US))]
+/// A server under measurement.
+pub struct Target {
+    name: &'static str,
+    pub address: SocketAddr,
+    pub pid: Option<Pid>,
+    server: Option<Server>,
+}
+
+impl Target {
+    /// Starts servers for a case.
+    pub fn start_all(
+        bench: &Bench<'_>,
+        kinds: &[ServerKind],
+        case: &Case,
+        space: KeySpace,
+    ) -> Result<Vec<Self>> {
+        let Case { durability, net_threads, .. } = *case;
+        let reply_bytes = case.operation.reply_bytes(space.value_bytes);
+        let start = |kind: &ServerKind| {
+            let launch = Launch { kind: *kind, durability, net_threads, reply_bytes };
+            let server = bench.start(&launch)?;
+            let (name, address, pid) = (kind.name(), server.resp(), Some(server.pid()));
+            Ok(Self { name, address, pid, server: Some(server) })
+        };
+        kinds.iter().map(start).collect()
+    }
+
+    /// Writes all keys to every server.
+    pub fn fill_all(targets: &[Self], clients: usize, space: KeySpace) -> Result<()> {
+        targets.iter().try_for_each(|Self { name, address, .. }| {
+            fill(*address, clients, space, 0..space.keys).with_context(|| format!("filling {name}"))
+        })
+    }
+
+    /// Writes out what the server has written so far, so that the next measurement of a durable
+    /// case starts from a quiet disk.
+    fn settle(&self, durability: Durability) -> Result<()> {
+        match &self.server {
+            Some(server) if durability != Durability::None => machine::settle(server.directory()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Measures servers in turns in one case. `finish` adds to a sample what only its caller wants.
+pub fn measure_all(
+    table: &mut Table<Case>,
+    targets: &[Target],
+    case: &Case,
+    pool: &Pool,
+    rounds: &Rounds,
+    finish: impl Fn(&Plan<'_>, usize, &mut Sample) -> Result<()>,
+) -> Result<()> {
+    let behind = |position: usize| targets.len() - 1 - position;
+    let cases = targets.iter().enumerate().map(|(position, target)| Case {
+        server: target.name,
+        behind: behind(position),
+        ..*case
+    });
+    let cases: Vec<_> = cases.collect();
+    let measured = table.group("", &cases, rounds.rounds, |case, round| {
+        let target = &targets[behind(case.behind)];
+        target.settle(case.durability)?;
+        let plan = Plan {
+            address: target.address,
+            pid: target.pid,
+            clients: case.clients,
+            pace: case.pace,
+            pool,
+            // All servers of a round are asked the same.
+            start: Random::new(rounds.seed_of(round)).next() >> 8,
+            warm_up: rounds.warm_up,
+            window: rounds.seconds,
+            progress: None,
+        };
+        let mut sample = measure(&plan)?;
+        finish(&plan, round, &mut sample)?;
+        Ok(sample)
+    });
+    measured.map(drop)
 }
 
 pub fn kv(arguments: &Kv) -> Result<()> {
     let cases = arguments.cases()?;
-    if cases.is_empty() {
-        bail_usage!("there is no case: --ops, --durability and --net-threads need a value each");
-    }
-    let servers = if arguments.attach.is_some() { &[] } else { &arguments.servers[..] };
+    let kinds = if arguments.attach.is_some() { &[] } else { &arguments.servers[..] };
     let (load, rounds) = (arguments.load, arguments.rounds);
     let more = format!(
-        "{} connections, {} keys, {}-byte values, {:?} a measurement, medians of {}",
-        load.clients, load.keys, load.value_bytes, rounds.seconds, rounds.rounds
+        "{} keys, {}-byte values, {:?} a measurement, medians of {}",
+        load.keys, load.value_bytes, rounds.seconds, rounds.rounds
     );
     let durabilities = cases.iter().map(|case| case.durability);
-    let bench = Bench::new(&arguments.setup, servers, durabilities, &more)?;
+    let bench = Bench::new(&arguments.setup, kinds, durabilities, &more)?;
     let mut table = bench.table("Reads and writes", &LAYOUT)?;
     for case in &cases {
-        let (space, operation) = (load.space(rounds.seed), case.operation);
+        let space = load.space(rounds.seed);
         let pipeline = if let Pace::Pipeline(pipeline) = case.pace { pipeline } else { 1 };
-        let pool = Pool::build(operation, space, pipeline);
-        let reply_bytes = operation.reply_bytes(space.value_bytes);
-        let Case { durability, net_threads, .. } = *case;
-        let start = |kind: &ServerKind| {
-            bench.start(&Launch { kind: *kind, durability, net_threads, reply_bytes })
-        };
-        let running = servers.iter().map(start).collect::<Result<Vec<Server>>>()?;
-        let mut targets: Vec<_> = servers
-            .iter()
-            .zip(&running)
-            .map(|(kind, server)| (kind.name(), server.resp(), Some(server.pid())))
-            .collect();
+        let pool = Pool::build(case.operation, space, pipeline);
+        let mut targets = Target::start_all(&bench, kinds, case, space)?;
         let pid = arguments.attach_pid.and_then(Pid::from_raw);
-        targets.extend(arguments.attach.map(|address| ("attached", address, pid)));
-        for (name, address, _) in targets.iter().filter(|_| !arguments.no_preload) {
-            fill(*address, load.clients, space, 0..space.keys)
-                .with_context(|| format!("filling {name}"))?;
+        let attached = |address| Target { name: "attached", address, pid, server: None };
+        targets.extend(arguments.attach.map(attached));
+        if !arguments.no_preload {
+            Target::fill_all(&targets, load.clients, space)?;
         }
-        let last = targets.len() - 1;
-        let measured = targets.iter().enumerate().map(|(index, (server, ..))| Case {
-            server,
-            index,
-            is_base: index == last,
-            ..*case
-        });
-        let measured: Vec<_> = measured.collect();
-        table.group("", &measured, rounds.rounds, |case, round| {
-            running.get(case.index).map_or(Ok(()), |server| settle(server, durability))?;
-            let (_, address, pid) = targets[case.index];
-            measure(&Plan {
-                address,
-                pid,
-                clients: load.clients,
-                pace: case.pace,
-                pool: &pool,
-                // All servers of a round are asked the same.
-                start: Random::new(rounds.seed_of(round)).next() >> 8,
-                warm_up: rounds.warm_up,
-                window: rounds.seconds,
-                progress: None,
-            })
-        })?;
+        measure_all(&mut table, &targets, case, &pool, &rounds, |_, _, _| Ok(()))?;
     }
     Ok(())
 }
@@ -242,13 +295,22 @@ impl Kv {
         for &durability in &self.durability {
             for &net_threads in &self.net_threads {
                 for &operation in &self.ops {
-                    cases.extend(
-                        self.paces().map(|pace| case(operation, pace, durability, net_threads)),
-                    );
+                    let case = |pace| self.one(operation, pace, durability, net_threads);
+                    cases.extend(self.paces().map(case));
                 }
             }
         }
         Ok(cases)
+    }
+
+    fn one(
+        &self,
+        operation: Operation,
+        pace: Pace,
+        durability: Durability,
+        net_threads: u32,
+    ) -> Case {
+        Case::new(operation, pace, durability, net_threads, self.load.clients)
     }
 
     fn paces(&self) -> impl Iterator<Item = Pace> {
@@ -272,14 +334,10 @@ impl Kv {
             None => self.net_threads.clone(),
         };
         let cases = wirings.iter().flat_map(|wiring| {
-            paces.iter().map(move |pace| case(operation, *pace, durability, *wiring))
+            paces.iter().map(move |pace| self.one(operation, *pace, durability, *wiring))
         });
         words.next().is_none().then(|| cases.collect())
     }
-}
-
-fn case(operation: Operation, pace: Pace, durability: Durability, net_threads: u32) -> Case {
-    Case { operation, pace, durability, net_threads, server: "", index: 0, is_base: false }
 }
 
 #[cfg(test)]
@@ -297,7 +355,7 @@ mod tests {
 
     #[test]
     fn one_case_can_be_named() {
-        let case = case(Operation::Set, Pace::Pipeline(64), Durability::Always, 1);
+        let case = Case::new(Operation::Set, Pace::Pipeline(64), Durability::Always, 1, 50);
         assert_eq!(cases(&["--case", "set:64:always:1"]).unwrap(), [case]);
         assert_eq!(cases(&["--case", "set:64:always"]).unwrap().len(), 2);
         assert_eq!(cases(&["--case", "set:64:always", "--net-threads", "1"]).unwrap(), [case]);

@@ -8,8 +8,12 @@ use crate::{
     cleanup::Directory,
     cli::{Setup, bail_usage},
     clock::now_ns,
-    harness::{Number, Sample, TableLayout, arguments::count, label, shown},
-    limits::{KEYS_MAX, ROUNDS_MAX, VALUE_BYTES_MAX},
+    harness::{
+        Number, Sample, TableLayout,
+        arguments::{count, keys},
+        label, shown,
+    },
+    limits::{ROUNDS_MAX, VALUE_BYTES_MAX},
     measure::fill,
     requests::KeySpace,
     server::{Durability, Launch, Server, ServerKind, ask},
@@ -26,18 +30,18 @@ times that until it serves. The files are in the page cache, as after a crash of
 not of the machine.")]
 pub struct Recovery {
     /// Servers to measure
-    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_value = "busload")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]
     servers: Vec<ServerKind>,
     /// Records to write
     #[arg(
         long,
         value_name = "N",
         default_value = "10000000",
-        value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX)
+        value_parser = keys
     )]
     records: u64,
     /// Distinct keys; fewer than records means overwriting. Default: as many as records
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
+    #[arg(long, value_name = "N", value_parser = keys)]
     keys: Option<u64>,
     /// Bytes of a value
     #[arg(long, value_name = "N", default_value = "32", value_parser = count::<0, VALUE_BYTES_MAX>)]
