@@ -136,7 +136,7 @@ fn a_closed_loop_counts_every_reply_once() {
 fn filling_writes_every_key_once() {
     let server = DumbServer::start(POLITE);
     let arguments = "--rate 100 --case get:none:0 --clients 2 --seconds 0.2";
-    let run = Run::succeeded(server.address, arguments);
+    Run::succeeded(server.address, arguments);
     assert_eq!(server.requests(), 1_000 + 30);
 }
 

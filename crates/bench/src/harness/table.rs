@@ -95,13 +95,16 @@ impl<C> Column<C> {
     }
 }
 
+/// Comparisons of a row with others: numbers, and their values where there is something to compare.
+pub type Ratios = Vec<(Number, Option<f64>)>;
+
 /// Shape of an experiment's table.
 pub struct TableLayout<C: 'static> {
     pub columns: &'static [Column<C>],
     /// Number of which rows tell the spread, and progress the value.
     pub main: Number,
     /// Compares medians with those of other rows; its group is measured by then.
-    pub ratios: fn(&Row<C>, &[Row<C>]) -> Vec<(Number, Option<f64>)>,
+    pub ratios: fn(&Row<C>, &[Row<C>]) -> Ratios,
 }
 
 /// Rows measured so far, in their order, and the file they are appended to.
