@@ -116,7 +116,6 @@ impl Load {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Servers and machine")]
 pub struct Setup {
-    /// The busload binary
     #[command(flatten)]
     pub binary: Binary,
     /// The redis-server binary
@@ -125,7 +124,6 @@ pub struct Setup {
     /// Further arguments for redis-server, separated by spaces
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
     pub redis_args: String,
-    /// The machine
     #[command(flatten)]
     pub processors: Processors,
     /// Where the servers' temporary directories are made; must be on a disk for durable cases

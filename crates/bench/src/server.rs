@@ -98,13 +98,11 @@ impl Processors {
 /// Arguments about busload and the machine.
 #[derive(Debug, Args)]
 pub struct Served {
-    /// The busload binary
     #[command(flatten)]
     pub binary: Binary,
     /// Further options of busload's tables, as poll=1s&requests=128
     #[arg(long, value_name = "QUERY", help_heading = "busload")]
     pub table_options: Option<String>,
-    /// The machine
     #[command(flatten)]
     pub processors: Processors,
 }

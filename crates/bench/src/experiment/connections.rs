@@ -55,20 +55,18 @@ pub struct Connections {
     /// Wiring of busload: its --net-threads
     #[arg(long, value_name = "N", default_value_t = 0)]
     net_threads: u32,
-    /// Rounds of measurements
     #[command(flatten)]
     rounds: Rounds,
     /// Load; --clients is of no use here
     #[command(flatten)]
     load: Load,
-    /// Servers
     #[command(flatten)]
     setup: Setup,
 }
 
 pub fn connections(arguments: &Connections) -> Result<()> {
     let Connections { op, pipeline, durability, net_threads, rounds, load, .. } = *arguments;
-    let case = |clients| Case::new(op, Pace::Pipeline(pipeline), durability, net_threads, clients);
+    let case = Case::new(op, Pace::Pipeline(pipeline), durability, net_threads);
     let (kinds, space) = (&arguments.servers, load.space(rounds.seed));
     let more = format!("{} keys, {}-byte values", load.keys, load.value_bytes);
     let bench = Bench::new(&arguments.setup, kinds, std::iter::once(durability), &more)?;
@@ -77,7 +75,7 @@ pub fn connections(arguments: &Connections) -> Result<()> {
         eprintln!("strace is not installed: system calls are not counted");
     }
     let pool = Pool::build(op, space, pipeline);
-    let targets = Target::start_all(&bench, kinds, &case(WRITERS), space)?;
+    let targets = Target::start_all(&bench, kinds, &case, space)?;
     Target::fill_all(&targets, WRITERS, space)?;
     let mut table = bench.table("From one connection to many", &LAYOUT)?;
     for clients in &arguments.counts {
@@ -85,7 +83,8 @@ pub fn connections(arguments: &Connections) -> Result<()> {
             let is_wanted = has_strace && round == rounds.rounds;
             if is_wanted { count_calls(&bench, plan, sample) } else { Ok(()) }
         };
-        measure_all(&mut table, &targets, &case(*clients), &pool, &rounds, finish)?;
+        let case = Case { clients: *clients, ..case };
+        measure_all(&mut table, &targets, &case, &pool, &rounds, finish)?;
     }
     Ok(())
 }

@@ -66,7 +66,6 @@ pub struct Growth {
     /// Wiring of busload: its --net-threads
     #[arg(long, value_name = "N", default_value_t = 0)]
     net_threads: u32,
-    /// Servers
     #[command(flatten)]
     setup: Setup,
 }

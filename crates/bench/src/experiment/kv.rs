@@ -100,13 +100,10 @@ pub struct Kv {
     /// Process of the attached server, to report its processor time
     #[arg(long, value_name = "PID", requires = "attach")]
     attach_pid: Option<i32>,
-    /// Rounds of measurements
     #[command(flatten)]
     rounds: Rounds,
-    /// Load
     #[command(flatten)]
     load: Load,
-    /// Servers
     #[command(flatten)]
     setup: Setup,
 }
@@ -120,19 +117,13 @@ pub struct Case {
     pub net_threads: u32,
     pub clients: usize,
     /// Name of the server, and its position among those measured beside it, 0 being the last.
-    server: &'static str,
-    behind: usize,
+    pub server: &'static str,
+    pub behind: usize,
 }
 
 impl Case {
-    pub fn new(
-        operation: Operation,
-        pace: Pace,
-        durability: Durability,
-        net_threads: u32,
-        clients: usize,
-    ) -> Self {
-        Self { operation, pace, durability, net_threads, clients, server: "", behind: 0 }
+    pub fn new(op: Operation, pace: Pace, durability: Durability, net_threads: u32) -> Self {
+        Self { operation: op, pace, durability, net_threads, clients: 0, server: "", behind: 0 }
     }
 }
 
@@ -278,7 +269,8 @@ pub fn kv(arguments: &Kv) -> Result<()> {
         if !arguments.no_preload {
             Target::fill_all(&targets, load.clients, space)?;
         }
-        measure_all(&mut table, &targets, case, &pool, &rounds, |_, _, _| Ok(()))?;
+        let case = Case { clients: load.clients, ..*case };
+        measure_all(&mut table, &targets, &case, &pool, &rounds, |_, _, _| Ok(()))?;
     }
     Ok(())
 }
@@ -295,22 +287,12 @@ impl Kv {
         for &durability in &self.durability {
             for &net_threads in &self.net_threads {
                 for &operation in &self.ops {
-                    let case = |pace| self.one(operation, pace, durability, net_threads);
+                    let case = |pace| Case::new(operation, pace, durability, net_threads);
                     cases.extend(self.paces().map(case));
                 }
             }
         }
         Ok(cases)
-    }
-
-    fn one(
-        &self,
-        operation: Operation,
-        pace: Pace,
-        durability: Durability,
-        net_threads: u32,
-    ) -> Case {
-        Case::new(operation, pace, durability, net_threads, self.load.clients)
     }
 
     fn paces(&self) -> impl Iterator<Item = Pace> {
@@ -334,7 +316,7 @@ impl Kv {
             None => self.net_threads.clone(),
         };
         let cases = wirings.iter().flat_map(|wiring| {
-            paces.iter().map(move |pace| self.one(operation, *pace, durability, *wiring))
+            paces.iter().map(move |pace| Case::new(operation, *pace, durability, *wiring))
         });
         words.next().is_none().then(|| cases.collect())
     }
@@ -355,7 +337,7 @@ mod tests {
 
     #[test]
     fn one_case_can_be_named() {
-        let case = Case::new(Operation::Set, Pace::Pipeline(64), Durability::Always, 1, 50);
+        let case = Case::new(Operation::Set, Pace::Pipeline(64), Durability::Always, 1);
         assert_eq!(cases(&["--case", "set:64:always:1"]).unwrap(), [case]);
         assert_eq!(cases(&["--case", "set:64:always"]).unwrap().len(), 2);
         assert_eq!(cases(&["--case", "set:64:always", "--net-threads", "1"]).unwrap(), [case]);

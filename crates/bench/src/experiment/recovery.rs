@@ -55,7 +55,6 @@ pub struct Recovery {
     /// Restarts to measure
     #[arg(long, value_name = "N", default_value = "3", value_parser = count::<1, ROUNDS_MAX>)]
     rounds: usize,
-    /// Servers
     #[command(flatten)]
     setup: Setup,
 }

@@ -29,7 +29,7 @@ pub struct OpenLoop<'a> {
     pub cursor: Cursor,
     /// Requests per second over all connections.
     pub rate: u64,
-    /// When the first is due.
+    /// Moment at which the first is due.
     pub start_ns: u64,
     pub window: Window,
 }
