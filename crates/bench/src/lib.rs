@@ -34,7 +34,6 @@ mod load;
 mod machine;
 mod measure;
 mod null_server;
-mod presence;
 mod random;
 mod remote;
 mod replies;
@@ -45,11 +44,10 @@ mod schedule;
 mod server;
 mod sockets;
 mod stats;
+mod store;
 mod strace;
-mod table_files;
 mod tables;
 mod targets;
-mod traffic;
 
 use std::process::ExitCode;
 

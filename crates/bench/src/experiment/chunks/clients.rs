@@ -1,24 +1,34 @@
-//! Callers that ask for chunks, each with one request under way.
+//! Callers that ask for chunks, each with one request under way. What comes is told from a wrong
+//! chunk by size and number; the server checks the rest.
 
-mod bare;
-mod direct;
-mod grpc;
-mod message;
-mod resp;
+use std::{net::SocketAddr, sync::Arc};
 
+use anyhow::{Context, Result};
+use busload_chunks::{ChunkAddress, Stored};
+use busload_proto::{
+    codec::ExactCodec,
+    v1::{self, FoundChunk, GetChunkRequest, GetChunksRequest, chunks_client::ChunksClient},
+};
+use busload_resp::reply::Reply;
 use bytes::Bytes;
+use object_store::{ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder, path::Path};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tonic::{
+    Request, Status,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
 
-pub use self::{
-    bare::{PreadSend, pread},
-    direct::{Direct, S3},
-    grpc::{Channels, Check, GetChunk, GetChunks},
-    resp::{Resp, get_request},
+use super::chain::{ChainStore, number_in};
+use crate::{
+    failures::Failure,
+    limits::{GRPC_MESSAGE_BYTES_MAX, GRPC_WINDOW_BYTES},
+    store::{Chunk, index},
 };
-use super::{
-    contents,
-    store::{Entry, Store},
-};
-use crate::failures::Failure;
 
 /// Forms in which chunks are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,59 +37,245 @@ pub enum Form {
     Stored,
 }
 
-impl Form {
-    /// The name in tables and in the CSV.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Decoded => "decoded",
-            Self::Stored => "stored",
-        }
-    }
-}
-
 /// A caller. What it gives are the contents of the last chunk it asked for, if it asks for contents
 /// one by one.
 #[derive(Debug)]
 pub enum Caller {
-    /// Ranged reads of the object store.
-    Direct(Direct),
+    /// Ranged reads of the object store, every file's index known.
+    Direct(Arc<dyn ObjectStore>),
     /// Calls with one chunk each.
-    GetChunk(GetChunk),
+    GetChunk(Table),
     /// Calls with many chunks each.
-    GetChunks(GetChunks),
-    /// Commands with one chunk each.
-    Resp(Resp),
-    Check(Check),
+    GetChunks(Table),
+    /// Commands with one chunk each, and the bytes of the last reply.
+    Resp { socket: TcpStream, table: String, form: Form, buffer: Vec<u8> },
+    /// Calls that do nothing.
+    Check(Grpc<Channel>),
 }
 
-impl Caller {
-    /// Sends one request and waits for its answer.
-    pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<Bytes, Failure> {
-        match self {
-            Self::Direct(direct) => direct.ask(store, numbers[0]).await,
-            Self::GetChunk(call) => call.ask(store, numbers[0]).await,
-            Self::GetChunks(call) => call.ask(store, numbers).await.map(|()| Bytes::new()),
-            Self::Resp(resp) => resp.ask(store, numbers[0]).await,
-            Self::Check(check) => check.ask().await.map(|()| Bytes::new()),
+/// A table as a gRPC caller reaches it.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub channel: Channel,
+    pub name: String,
+    pub form: Form,
+}
+
+impl Table {
+    fn client(&self) -> ChunksClient<Channel> {
+        ChunksClient::new(self.channel.clone()).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+    }
+
+    fn form(&self) -> i32 {
+        match self.form {
+            Form::Decoded => v1::Form::Contents.into(),
+            Form::Stored => v1::Form::Stored.into(),
         }
     }
 }
 
-/// Looks at contents: size and number tell a wrong chunk from a right one; the server checks the
-/// rest.
-fn verify(number: u32, entry: &Entry, bytes: &[u8]) -> Result<(), Failure> {
-    let is_right = u32::try_from(bytes.len()) == Ok(entry.contents_bytes)
-        && contents::number(bytes) == Some(u64::from(number));
+/// Opens connections that gRPC callers share.
+pub async fn channels(address: SocketAddr, count: usize) -> Result<Vec<Channel>> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).context("an address")?;
+    let endpoint = endpoint
+        .tcp_nodelay(true)
+        .initial_stream_window_size(GRPC_WINDOW_BYTES)
+        .initial_connection_window_size(GRPC_WINDOW_BYTES * 4);
+    let mut channels = Vec::with_capacity(count);
+    for _ in 0..count {
+        let connected = endpoint.connect().await;
+        channels.push(connected.with_context(|| format!("no gRPC at {address}"))?);
+    }
+    Ok(channels)
+}
+
+/// Makes a client of the object store in which the table files are at `prefix` in a bucket.
+pub fn s3(address: SocketAddr, bucket: &str, prefix: &str) -> Result<Arc<dyn ObjectStore>> {
+    let s3 = AmazonS3Builder::new()
+        .with_endpoint(format!("http://{address}"))
+        .with_allow_http(true)
+        .with_region("us-east-1")
+        .with_bucket_name(bucket)
+        .with_virtual_hosted_style_request(false)
+        .with_skip_signature(true)
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+        .build()
+        .context("a client of the object store")?;
+    Ok(Arc::new(object_store::prefix::PrefixStore::new(s3, prefix)))
+}
+
+/// Appends a `GET` of a chunk.
+pub fn get_request(out: &mut Vec<u8>, table: &str, address: &ChunkAddress) {
+    let key = format!("{table}:{address}");
+    out.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()).as_bytes());
+}
+
+impl Caller {
+    /// Connects over RESP. What a table's contents are is its own business; `form` says what to
+    /// expect.
+    pub async fn resp(address: SocketAddr, table: &str, form: Form) -> Result<Self> {
+        let socket = TcpStream::connect(address).await;
+        let socket = socket.with_context(|| format!("no RESP at {address}"))?;
+        socket.set_nodelay(true).context("a socket's option")?;
+        Ok(Self::Resp { socket, table: table.to_owned(), form, buffer: Vec::new() })
+    }
+
+    /// Sends one request and waits for its answer.
+    pub async fn ask(&mut self, chain: &ChainStore, numbers: &[u32]) -> Result<Bytes, Failure> {
+        let number = numbers[0];
+        let chunk = chain.store.chunk(number);
+        match self {
+            Self::Direct(s3) => {
+                let span = chunk.location.span;
+                let range = span.offset..span.offset + u64::from(span.length);
+                let path = Path::from(chain.store.file_of(chunk).name.as_str());
+                let bytes = s3.get_range(&path, range).await;
+                let bytes = bytes.map_err(|error| Failure::Refused(error.to_string()))?;
+                let contents =
+                    Stored::parse(bytes, &chunk.location).and_then(|stored| stored.decode(None));
+                let contents = contents.map_err(|error| Failure::Wrong(error.to_string()))?;
+                verify(number, chunk, Form::Decoded, &contents).map(|()| contents)
+            }
+            Self::GetChunk(table) => {
+                let request = GetChunkRequest {
+                    store: table.name.clone(),
+                    address: Bytes::copy_from_slice(&chunk.address.0),
+                    only_if_local: false,
+                    form: table.form(),
+                };
+                let answer = table.client().get_chunk(request).await;
+                let answer = answer.map_err(|status| refused(&status))?.into_inner();
+                if !answer.found {
+                    return Err(Failure::Wrong(format!("{} is not found", chunk.address)));
+                }
+                verify(number, chunk, table.form, &answer.contents).map(|()| answer.contents)
+            }
+            Self::GetChunks(table) => get_chunks(table, chain, numbers).await.map(|()| Bytes::new()),
+            Self::Resp { socket, table, form, buffer } => {
+                get_request_sent(socket, table, chunk, buffer).await?;
+                let contents = bulk(buffer)?;
+                // A record over RESP ends with its CRC, which gRPC leaves out.
+                let crc_bytes = if *form == Form::Stored { 4 } else { 0 };
+                let without_crc = contents.slice(..contents.len().saturating_sub(crc_bytes));
+                verify(number, chunk, *form, &without_crc).map(|()| contents)
+            }
+            Self::Check(client) => {
+                client.ready().await.map_err(|error| Failure::Refused(error.to_string()))?;
+                let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+                let answer =
+                    client.unary(Request::new(()), path, ExactCodec::<(), ()>::default()).await;
+                answer.map(|_| Bytes::new()).map_err(|status| refused(&status))
+            }
+        }
+    }
+}
+
+/// Asks for many chunks in one call and looks at all results.
+async fn get_chunks(table: &Table, chain: &ChainStore, numbers: &[u32]) -> Result<(), Failure> {
+    let request = GetChunksRequest {
+        store: table.name.clone(),
+        addresses: chain.addresses(numbers.iter().copied()).into(),
+        only_if_local: false,
+        form: table.form(),
+    };
+    let answer = table.client().get_chunks(request).await;
+    let mut stream = answer.map_err(|status| refused(&status))?.into_inner();
+    let mut seen = 0;
+    while let Some(message) = stream.message().await.map_err(|status| refused(&status))? {
+        if let Some(failed) = message.failed.into_iter().next() {
+            return Err(Failure::Refused(failed.message));
+        }
+        let absent = message.missing.len() + message.not_local.len();
+        if 0 < absent {
+            return Err(Failure::Wrong(format!("{absent} chunks are not found")));
+        }
+        seen += message.chunks.len();
+        for FoundChunk { index: position, contents, .. } in message.chunks {
+            let Some(number) = numbers.get(index(position)) else {
+                return Err(Failure::Wrong("a result for no address".to_owned()));
+            };
+            verify(*number, chain.store.chunk(*number), table.form, &contents)?;
+        }
+    }
+    if seen == numbers.len() {
+        return Ok(());
+    }
+    Err(Failure::Wrong(format!("{seen} results for {} addresses", numbers.len())))
+}
+
+/// Sends a `GET` and reads until the reply is whole.
+async fn get_request_sent(
+    socket: &mut TcpStream,
+    table: &str,
+    chunk: &Chunk,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let broken = |error: std::io::Error| Failure::Refused(format!("connection: {error}"));
+    buffer.clear();
+    get_request(buffer, table, &chunk.address);
+    socket.write_all(buffer).await.map_err(broken)?;
+    buffer.clear();
+    while !is_whole(buffer) {
+        if socket.read_buf(buffer).await.map_err(broken)? == 0 {
+            return Err(Failure::Refused("the server closed a connection".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a bulk string or a line is there to its end: parsing begins anew with every piece, and
+/// what is missing is known from the line with the length.
+fn is_whole(buffer: &[u8]) -> bool {
+    let Some(end) = buffer.iter().position(|byte| *byte == b'\n') else { return false };
+    let length = buffer.strip_prefix(b"$").and_then(|line| {
+        std::str::from_utf8(&line[..end - 1]).ok()?.trim_end().parse::<usize>().ok()
+    });
+    length.is_none_or(|length| end + 1 + length + 2 <= buffer.len())
+}
+
+/// Returns the bulk string that a reply is.
+fn bulk(reply: &[u8]) -> Result<Bytes, Failure> {
+    match Reply::parse(reply) {
+        Ok(Some((Reply::Bulk(contents), _))) => Ok(Bytes::from(contents)),
+        Ok(Some((Reply::Error(text), _))) => {
+            Err(Failure::Refused(String::from_utf8_lossy(&text).into_owned()))
+        }
+        reply => Err(Failure::Wrong(format!("{reply:?}").chars().take(60).collect())),
+    }
+}
+
+fn refused(status: &Status) -> Failure {
+    Failure::Refused(format!("{:?}: {}", status.code(), status.message()))
+}
+
+/// Looks at contents, or at the size of a snappy block: that of the record without its CRC.
+fn verify(number: u32, chunk: &Chunk, form: Form, bytes: &[u8]) -> Result<(), Failure> {
+    let is_right = match form {
+        Form::Decoded => {
+            bytes.len() == index(chunk.contents_bytes)
+                && number_in(bytes) == Some(u64::from(number))
+        }
+        Form::Stored => bytes.len() + 4 == index(chunk.location.span.length),
+    };
     if is_right {
         return Ok(());
     }
-    Err(Failure::Wrong(format!("{} bytes that are not chunk {}", bytes.len(), entry.address)))
+    let (length, address) = (bytes.len(), chunk.address);
+    Err(Failure::Wrong(format!("{length} bytes that are not chunk {address}, {form:?}")))
 }
 
-/// Looks at the size of a snappy block, which is that of the record in the file without its CRC.
-fn verify_stored(entry: &Entry, bytes: usize) -> Result<(), Failure> {
-    if u32::try_from(bytes + 4) == Ok(entry.location.span.length) {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_whole_with_its_last_byte() {
+        for whole in [&b"$5\r\nhello\r\n"[..], b"$-1\r\n", b"-ERR no\r\n", b"$0\r\n\r\n"] {
+            assert!(is_whole(whole));
+            assert!((0..whole.len()).all(|end| !is_whole(&whole[..end])), "{whole:?}");
+        }
+        assert_eq!(bulk(b"$5\r\nhello\r\n"), Ok(Bytes::from_static(b"hello")));
+        assert_eq!(bulk(b"-ERR no\r\n"), Err(Failure::Refused("ERR no".to_owned())));
+        assert!(matches!(bulk(b"$-1\r\n"), Err(Failure::Wrong(_))));
     }
-    Err(Failure::Wrong(format!("{bytes} bytes of a record of {}", entry.location.span.length)))
 }
