@@ -29,6 +29,7 @@ mod clock;
 mod counters;
 mod experiment;
 mod failures;
+mod harness;
 mod limits;
 mod load;
 mod machine;

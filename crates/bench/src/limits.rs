@@ -26,6 +26,9 @@ pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most distinct keys: the digits of a key hold no more.
 pub const KEYS_MAX: u64 = 1_000_000_000_000;
 
+/// Most measurements of a case.
+pub const ROUNDS_MAX: usize = 1_000;
+
 /// Fastest open-loop schedule, in requests per second.
 pub const RATE_MAX: u64 = 100_000_000;
 

@@ -169,6 +169,19 @@ pub fn settle(directory: &Path) -> Result<()> {
     rustix::fs::syncfs(file).context("syncfs")
 }
 
+/// Describes a run in one line: date, machine, versions of programs, and what more there is to say.
+pub fn about(
+    programs: &[&Path],
+    more: impl IntoIterator<Item = impl Into<String>>,
+) -> Result<String> {
+    let versions: Result<Vec<_>> =
+        programs.iter().map(|program| program_version(program)).collect();
+    let mut parts = vec![crate::clock::utc_now(), describe()];
+    parts.extend(versions?);
+    parts.extend(more.into_iter().map(Into::into));
+    Ok(parts.join("; "))
+}
+
 /// Describes the machine in one line.
 pub fn describe() -> String {
     let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
