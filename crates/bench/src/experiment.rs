@@ -8,6 +8,7 @@ mod growth;
 mod kv;
 mod postgres;
 mod recovery;
+mod store_bench;
 
 use std::{net::SocketAddr, path::Path};
 

@@ -95,8 +95,7 @@ impl ChainStore {
         let mut random = Random::new(design.seed);
         let mean = design.chunk_bytes.iter().sum::<usize>() / design.chunk_bytes.len();
         let stored = if design.is_random { mean } else { mean / 2 };
-        let mut apart: Vec<u32> =
-            (0..count).step_by(APART_BYTES.div_ceil(stored.max(1))).collect();
+        let mut apart: Vec<u32> = (0..count).step_by(APART_BYTES.div_ceil(stored.max(1))).collect();
         random.shuffle(&mut apart);
         let chain = chain(design.chain, count, &apart, &mut random);
         let next = addresses(design, &chain);

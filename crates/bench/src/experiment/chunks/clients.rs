@@ -56,14 +56,15 @@ pub enum Caller {
 /// A table as a gRPC caller reaches it.
 #[derive(Clone, Debug)]
 pub struct Table {
-    pub channel: Channel,
-    pub name: String,
-    pub form: Form,
+    client: ChunksClient<Channel>,
+    name: String,
+    form: Form,
 }
 
 impl Table {
-    fn client(&self) -> ChunksClient<Channel> {
-        ChunksClient::new(self.channel.clone()).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+    pub fn new(channel: Channel, name: &str, form: Form) -> Self {
+        let client = ChunksClient::new(channel).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+        Self { client, name: name.to_owned(), form }
     }
 
     fn form(&self) -> i32 {
@@ -143,14 +144,16 @@ impl Caller {
                     only_if_local: false,
                     form: table.form(),
                 };
-                let answer = table.client().get_chunk(request).await;
+                let answer = table.client.get_chunk(request).await;
                 let answer = answer.map_err(|status| refused(&status))?.into_inner();
                 if !answer.found {
                     return Err(Failure::Wrong(format!("{} is not found", chunk.address)));
                 }
                 verify(number, chunk, table.form, &answer.contents).map(|()| answer.contents)
             }
-            Self::GetChunks(table) => get_chunks(table, chain, numbers).await.map(|()| Bytes::new()),
+            Self::GetChunks(table) => {
+                get_chunks(table, chain, numbers).await.map(|()| Bytes::new())
+            }
             Self::Resp { socket, table, form, buffer } => {
                 get_request_sent(socket, table, chunk, buffer).await?;
                 let contents = bulk(buffer)?;
@@ -171,14 +174,14 @@ impl Caller {
 }
 
 /// Asks for many chunks in one call and looks at all results.
-async fn get_chunks(table: &Table, chain: &ChainStore, numbers: &[u32]) -> Result<(), Failure> {
+async fn get_chunks(table: &mut Table, chain: &ChainStore, numbers: &[u32]) -> Result<(), Failure> {
     let request = GetChunksRequest {
         store: table.name.clone(),
         addresses: chain.addresses(numbers.iter().copied()).into(),
         only_if_local: false,
         form: table.form(),
     };
-    let answer = table.client().get_chunks(request).await;
+    let answer = table.client.get_chunks(request).await;
     let mut stream = answer.map_err(|status| refused(&status))?.into_inner();
     let mut seen = 0;
     while let Some(message) = stream.message().await.map_err(|status| refused(&status))? {

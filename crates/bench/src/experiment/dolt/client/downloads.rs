@@ -92,9 +92,8 @@ impl Downloads {
             {
                 let dictionaries = Rc::clone(&self.dictionaries);
                 let chunks = self.chunks.0.clone();
-                self.running.push(
-                    download(self.http.clone(), region, dictionaries, chunks).boxed_local(),
-                );
+                self.running
+                    .push(download(self.http.clone(), region, dictionaries, chunks).boxed_local());
             }
             tokio::select! {
                 biased;
@@ -105,7 +104,10 @@ impl Downloads {
     }
 }
 
-async fn read_dictionary(http: Http, (url, span): (Rc<str>, Span)) -> Result<Rc<Dictionary>, Failure> {
+async fn read_dictionary(
+    http: Http,
+    (url, span): (Rc<str>, Span),
+) -> Result<Rc<Dictionary>, Failure> {
     http.meter.add(|counts| counts.dictionary_gets += 1);
     let end = span.offset + u64::from(span.length);
     let mut range = RangeBody::get(&http, &url, span.offset, end).await?;

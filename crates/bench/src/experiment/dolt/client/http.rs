@@ -99,7 +99,8 @@ impl Http {
         let request = request.body(Empty::new()).map_err(|error| refused(url, error))?;
         self.meter.add(|counts| counts.gets += 1);
         let response = timeout(HEADERS, self.pool.request(request)).await;
-        let response = response.map_err(|_| refused(url, format_args!("silent for {HEADERS:?}")))?;
+        let response =
+            response.map_err(|_| refused(url, format_args!("silent for {HEADERS:?}")))?;
         let response = response.map_err(|error| refused(url, error))?;
         if response.status() != wanted {
             return Err(refused(url, response.status()));

@@ -24,7 +24,10 @@ use tokio::{
 use tonic::{Response, Status, transport::Channel};
 
 use super::{
-    CAPABILITIES, Streams, downloads::LocatedChunk, http::{refused, wrong}, of_status,
+    CAPABILITIES, Streams,
+    downloads::LocatedChunk,
+    http::{refused, wrong},
+    of_status,
 };
 use crate::failures::Failure;
 
@@ -152,13 +155,16 @@ fn located(
     let mut located = Vec::with_capacity(asked.len());
     match answer {
         Answer::New(answer) => {
-            urls.extend(answer.table_files.into_iter().map(|file| (file.table_file_id, file.url.into())));
+            urls.extend(
+                answer.table_files.into_iter().map(|file| (file.table_file_id, file.url.into())),
+            );
             for one in answer.locations {
                 let url = urls.get(&one.table_file_id);
                 let url = url.ok_or_else(|| wrong(method, "a file that was not introduced"))?;
                 let index = usize::try_from(one.request_index).expect("32 bits fit");
                 let address = asked.get(index);
-                let address = *address.ok_or_else(|| wrong(method, format_args!("index {index}")))?;
+                let address =
+                    *address.ok_or_else(|| wrong(method, format_args!("index {index}")))?;
                 let dictionary = (one.dictionary_offset, one.dictionary_length);
                 let location = location((one.offset, one.length), dictionary);
                 located.push(LocatedChunk { url: Rc::clone(url), address, location });
@@ -240,7 +246,10 @@ mod tests {
         for answer in [answer(&[1], &[0, 1]), Answer::Legacy(legacy)] {
             let chunks = located("test", &mut HashMap::new(), &asked, answer).unwrap();
             assert!(chunks.iter().map(|chunk| chunk.address).eq(asked));
-            assert_eq!((&*chunks[1].url, chunks[1].location), ("http://host/a", location((30, 7), (2, 5))));
+            assert_eq!(
+                (&*chunks[1].url, chunks[1].location),
+                ("http://host/a", location((30, 7), (2, 5)))
+            );
         }
         assert_eq!(location((10, 20), (7, 0)).dictionary, None);
     }
