@@ -19,12 +19,49 @@ use bytes::Bytes;
 
 use crate::{
     bytes::bytes_text,
-    report::measurement,
+    harness::measurement,
+    random::Random,
     stats::{float, float_of, mebibytes},
 };
 
 /// Bytes of an object in one extent of busload's cache: fills are whole extents.
 const EXTENT_BYTES: u64 = 256 * 4_092;
+
+/// Bytes of a piece of filler.
+const PIECE_BYTES: usize = 64;
+
+/// Phrases that rows of a table have in common, and a dictionary can learn.
+const PHRASES: [&[u8; 36]; 4] = [
+    b"{\"state\":\"shipped\",\"country\":\"Norway",
+    b"{\"state\":\"ordered\",\"country\":\"Sweden",
+    b"{\"state\":\"returned\",\"country\":\"Spain",
+    b"{\"state\":\"invoiced\",\"country\":\"Italy",
+];
+
+/// Filler of made-up chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filler {
+    /// Compresses about 2:1.
+    Half,
+    Random,
+}
+
+/// Fills contents up to so many bytes, unless they are longer.
+pub fn fill(contents: &mut Vec<u8>, seed: u64, filler: Filler, bytes: usize) {
+    let bytes = bytes.max(contents.len());
+    let mut random = Random::new(seed);
+    while contents.len() < bytes {
+        let phrase = PHRASES[usize::try_from(random.below(4)).expect("below 4")];
+        let phrase = if filler == Filler::Half { &phrase[..] } else { &[] };
+        let phrase_from = contents.len() + PIECE_BYTES - phrase.len();
+        while contents.len() < phrase_from {
+            contents.extend_from_slice(&random.next().to_le_bytes());
+        }
+        contents.truncate(phrase_from);
+        contents.extend_from_slice(phrase);
+    }
+    contents.truncate(bytes);
+}
 
 /// A table file of a store.
 #[derive(Clone, Debug)]

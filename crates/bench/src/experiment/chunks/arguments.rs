@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::chain::{Design, HEADER_BYTES};
+use super::chain::Design;
 use crate::{
     bytes::{bytes_text, parse_bytes},
     cli::bail_usage,
@@ -13,15 +13,18 @@ use crate::{
         arguments::{clients, count},
     },
     limits::{CHUNK_BATCH_MAX, CHUNK_BYTES_MAX, CHUNKS_MAX, STORE_BYTES_MAX},
+    store::Filler,
 };
+
+/// Shortest chunk: it begins with its number.
+const CHUNK_BYTES_MIN: u64 = 16;
 
 /// The manual page below the flags.
 const HELP: &str = "\
 What is measured
   A store is made as Dolt writes it: classic table files with chunks of made-up contents that
-  compress about 2:1, a manifest, and a chain of chunks each of which contains the address of the
-  next. An S3 server in this process serves it behind a proxy that delays the first byte of every
-  response (--first-byte, --jitter) and keeps a log. Chunks are read
+  compress about 2:1, and a manifest. An S3 server in this process serves it behind a proxy that
+  delays the first byte of every response (--first-byte, --jitter) and keeps a log. Chunks are read
 
   direct       from the S3 server by ranged GET (object_store crate), every file's index known;
                decoded by the caller
@@ -41,7 +44,7 @@ What is measured
                  over loopback
 
 Sections
-  chain        a chain of dependent reads by one caller, in every state
+  chain        dependent reads: --chain chunks one after the other, by one caller, in every state
   reads        random reads by --callers
   throughput   as many warm chunks a second as one core gives, as stored and decoded: server on
                one processor, load on another
@@ -59,12 +62,12 @@ Columns
   the load and by who answers; GETs and MiB what the object store was asked for (cold and filling).
   Contents are checked by number and size; a wrong one fails the run. Compare ratios within one run,
   never times of different runs. Notes: `load-bound`, `disturbed`, `filled-early` (everything was
-  local before the measurement ended), `REFUSED`, `WRONG`.
+  local before the measurement ended), `REFUSED`, `WRONG`; of the last four sections also what the
+  store was asked for, or what memory was used.
 
 Files
-  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0);
-  cold.csv, thundering-herd.csv, open.csv and memory.csv the same of these sections;
-  chunks-*.svg show them.
+  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0), with
+  more fields than the tables have columns; chunks-*.svg show them.
 
 Examples
   busload-bench chunks  everything: about ten minutes, 10 GB of disk
@@ -166,9 +169,10 @@ pub struct Chunks {
 impl Chunks {
     /// Refuses what cannot be measured, as far as single arguments do not tell.
     pub fn check(&self) -> Result<()> {
-        let header = u64::try_from(HEADER_BYTES).context("a header's size")?;
-        if self.chunk_bytes.iter().any(|bytes| !(header..=CHUNK_BYTES_MAX).contains(bytes)) {
-            bail_usage!("--chunk-bytes are {header} to {}", bytes_text(CHUNK_BYTES_MAX));
+        let sizes = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
+        if self.chunk_bytes.iter().any(|bytes| !sizes.contains(bytes)) {
+            let most = bytes_text(CHUNK_BYTES_MAX);
+            bail_usage!("--chunk-bytes are {CHUNK_BYTES_MIN} to {most}");
         }
         let chunks = self.files.saturating_mul(self.chunks);
         if CHUNKS_MAX < chunks {
@@ -193,7 +197,7 @@ impl Chunks {
             files: self.files,
             chunks_per_file: self.chunks,
             chunk_bytes: self.chunk_bytes.iter().map(size).collect(),
-            is_random: false,
+            filler: Filler::Half,
             chain: self.chain,
             seed: self.rounds.seed,
         }

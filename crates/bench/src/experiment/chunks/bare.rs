@@ -123,20 +123,3 @@ fn serve(mut socket: TcpStream, files: &[File]) -> std::io::Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::chunks::chain::tests::small;
-
-    #[test]
-    fn all_bytes_asked_for_arrive() {
-        let (_directory, chain) = small();
-        let mut bare = PreadSend::start(&chain.store, None).unwrap();
-        let numbers: Vec<u32> = (0..chain.store.count()).collect();
-        bare.ask(&chain.store, &numbers).unwrap();
-        bare.ask(&chain.store, &numbers[..1]).unwrap();
-        let mut pread = pread(&chain.store).unwrap();
-        numbers.into_iter().try_for_each(&mut pread).unwrap();
-    }
-}

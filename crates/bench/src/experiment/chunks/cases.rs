@@ -14,6 +14,9 @@ use crate::{
     stats::ratio,
 };
 
+/// Callers that read a cold file.
+const COLD_CALLERS: usize = 16;
+
 /// State of busload's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Cache {
@@ -57,6 +60,12 @@ pub enum Way {
     /// Reads by a thread that sends the bytes over loopback.
     #[value(name = "pread+send")]
     PreadSend,
+    /// Not asked for: a store is opened.
+    #[value(name = "open")]
+    Open,
+    /// Not asked for: a file comes to disk.
+    #[value(name = "fill")]
+    Fill,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +139,14 @@ pub fn of(section: Section, arguments: &Chunks) -> Vec<Case> {
             cases.push(case(Cache::Unused, Way::PreadSend, 1, callers * pipeline));
             cases.push(case(Cache::Unused, Way::Pread, 1, 1));
         }
-        Section::Cold | Section::ThunderingHerd | Section::Open | Section::Memory => {}
+        Section::Cold => cases.push(case(Cache::Filling, Way::GetChunk, COLD_CALLERS, 1)),
+        Section::ThunderingHerd => {
+            cases.push(case(Cache::Cold, Way::GetChunk, arguments.thundering_herd, 1));
+        }
+        Section::Open => {
+            cases.extend([Cache::Cold, Cache::Disk].map(|cache| case(cache, Way::Open, 1, 1)));
+        }
+        Section::Memory => cases.push(case(Cache::Filling, Way::Fill, 1, 1)),
     }
     cases
 }
@@ -141,9 +157,25 @@ const X_DIRECT: Number = Number::new("x_direct", "x direct");
 /// Median time beside that of an empty call by as many callers.
 pub const X_CHECK: Number = Number::new("x_check", "x check");
 
-/// Requests to the object store, and bytes from it.
+/// Requests to the object store and bytes from it; ranges that somebody waited for, those of them
+/// asked for again, whole extents, and indexes.
 pub const GETS: Number = Number::count("gets", "GETs");
 pub const GOT_BYTES: Number = Number::scaled("got_bytes", "MiB", 1.0 / 1_048_576.0);
+
+pub const FOREGROUND: Number = Number::count("foreground", "");
+pub const REPEATED: Number = Number::count("repeated", "");
+pub const FILLS: Number = Number::count("fills", "");
+pub const INDEX_READS: Number = Number::count("index_reads", "");
+/// Bytes from the store by those of the file.
+pub const X_FILE: Number = Number::new("x_file", "");
+/// Seconds of an opening until the server answered `PING`.
+pub const PING_S: Number = Number::new("ping_s", "");
+/// Bytes of the index and lookup for each chunk.
+pub const INDEX_BYTES: Number = Number::new("index_bytes", "");
+/// Resident size before a fill, how far it grew meanwhile, and after.
+pub const BEFORE_MIB: Number = Number::new("before_mib", "");
+pub const GROWN_MIB: Number = Number::new("grown_mib", "");
+pub const AFTER_MIB: Number = Number::new("after_mib", "");
 
 pub const LAYOUT: TableLayout<Case> = TableLayout {
     columns: &[
@@ -165,6 +197,16 @@ pub const LAYOUT: TableLayout<Case> = TableLayout {
         hidden(CPU_OTHERS),
         shown(GETS),
         shown(GOT_BYTES),
+        hidden(FOREGROUND),
+        hidden(REPEATED),
+        hidden(FILLS),
+        hidden(INDEX_READS),
+        hidden(X_FILE),
+        hidden(PING_S),
+        hidden(INDEX_BYTES),
+        hidden(BEFORE_MIB),
+        hidden(GROWN_MIB),
+        hidden(AFTER_MIB),
     ],
     main: PER_S,
     ratios,

@@ -1,35 +1,17 @@
-//! A store of chunks whose contents follow from their numbers, with a chain of chunks that name
-//! each other.
-//!
-//! ```text
-//!   a chunk: number (8 bytes) | address of the next of the chain, or zeros (20 bytes) | filler
-//!            that compresses about 2:1
-//! ```
+//! A store of chunks whose contents follow from their numbers: the number (8 bytes), then filler.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-};
+use std::{collections::HashSet, path::Path};
 
 use anyhow::{Context, Result};
 use busload_chunks::{ChunkAddress, FileKind};
 
 use crate::{
     random::Random,
-    store::{Store, index},
+    store::{Filler, Store, fill},
 };
 
-/// Bytes of a chunk before the filler.
-pub const HEADER_BYTES: usize = 28;
-
-/// Bytes of a piece of filler.
-const PIECE_BYTES: usize = 64;
-
-/// Random bytes of a piece that compresses 2:1: snappy needs three more for the rest.
-const RANDOM_BYTES: usize = 28;
-
 /// Chunks so far apart are in different extents of a cache, whatever else is in the file.
-const APART_BYTES: usize = 1_280 * 1_024;
+const APART_BYTES: u64 = 1_280 * 1_024;
 
 /// Design of a store.
 #[derive(Clone, Debug)]
@@ -38,51 +20,18 @@ pub struct Design {
     pub chunks_per_file: usize,
     /// Sizes of chunks, taken in turns.
     pub chunk_bytes: Vec<usize>,
-    /// Random bytes of every 64: all of them, or as many as give a ratio of 2:1.
-    pub is_random: bool,
+    pub filler: Filler,
     /// Chunks of the chain.
     pub chain: usize,
     /// Decides everything that is drawn.
     pub seed: u64,
 }
 
-impl Design {
-    /// Makes the contents of a chunk, in a buffer that is used again.
-    fn contents(&self, number: u32, next: ChunkAddress, into: &mut Vec<u8>) {
-        let bytes = self.chunk_bytes[index(number) % self.chunk_bytes.len()];
-        let number = u64::from(number);
-        let random_bytes = if self.is_random { PIECE_BYTES } else { RANDOM_BYTES };
-        let mut random = Random::new(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        into.clear();
-        into.extend_from_slice(&number.to_le_bytes());
-        into.extend_from_slice(&next.0);
-        while into.len() < bytes {
-            let piece = into.len();
-            while into.len() < piece + random_bytes {
-                into.extend_from_slice(&random.next().to_le_bytes());
-            }
-            into.resize(piece + PIECE_BYTES, b'.');
-        }
-        into.truncate(bytes);
-    }
-}
-
-/// Reads the number of the chunk whose contents these are.
-pub fn number_in(contents: &[u8]) -> Option<u64> {
-    contents.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-}
-
-/// Reads the address that contents name as the next; `None` at the end of the chain and beside it.
-pub fn next_in(contents: &[u8]) -> Option<ChunkAddress> {
-    let address = contents.get(8..HEADER_BYTES)?.first_chunk().map(|bytes| ChunkAddress(*bytes))?;
-    (address != ChunkAddress::ZERO).then_some(address)
-}
-
-/// A store, its chain, and chunks that are far from each other.
+/// A store, and chunks that are read in a certain order.
 #[derive(Debug)]
 pub struct ChainStore {
     pub store: Store,
-    /// Numbers of the chunks that name each other, in this order.
+    /// Numbers of chunks to read one after the other; those that are apart come first.
     pub chain: Vec<u32>,
     /// Numbers of chunks that are in different extents each, in random order.
     pub apart: Vec<u32>,
@@ -90,30 +39,46 @@ pub struct ChainStore {
 
 impl ChainStore {
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
-        let count = design.files * design.chunks_per_file;
-        let count = u32::try_from(count).context("a store has fewer than 4 billion chunks")?;
-        let mut random = Random::new(design.seed);
-        let mean = design.chunk_bytes.iter().sum::<usize>() / design.chunk_bytes.len();
-        let stored = if design.is_random { mean } else { mean / 2 };
-        let mut apart: Vec<u32> = (0..count).step_by(APART_BYTES.div_ceil(stored.max(1))).collect();
-        random.shuffle(&mut apart);
-        let chain = chain(design.chain, count, &apart, &mut random);
-        let next = addresses(design, &chain);
         let mut store = Store::create(directory)?;
         let mut contents = Vec::new();
-        let mut numbers = 0..count;
+        let mut numbers = 0_u64..;
+        let mut sizes = design.chunk_bytes.iter().cycle();
         for _ in 0..design.files {
             store.add_file(FileKind::Classic, |push| {
-                numbers.by_ref().take(design.chunks_per_file).try_for_each(|number| {
-                    let next = next.get(&number).copied().unwrap_or(ChunkAddress::ZERO);
-                    design.contents(number, next, &mut contents);
-                    push(&contents).map(drop)
-                })
+                let of_file = numbers.by_ref().zip(sizes.by_ref()).take(design.chunks_per_file);
+                for (number, bytes) in of_file {
+                    let seed = design.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    contents.clear();
+                    contents.extend_from_slice(&number.to_le_bytes());
+                    fill(&mut contents, seed, design.filler, *bytes);
+                    push(&contents)?;
+                }
+                Ok(())
             })?;
         }
-        let root = store.chunks.first().map_or(ChunkAddress::ZERO, |chunk| chunk.address);
-        store.write_manifest(root)?;
+        store.write_manifest(store.chunks.first().context("a store with chunks")?.address)?;
+        let mut random = Random::new(design.seed);
+        let mut apart = Vec::new();
+        let mut next = (0, 0);
+        for (number, chunk) in (0..).zip(&store.chunks) {
+            let offset = chunk.location.span.offset;
+            if next <= (chunk.file, offset) {
+                apart.push(number);
+                next = (chunk.file, offset + APART_BYTES);
+            }
+        }
+        random.shuffle(&mut apart);
+        let is_apart: HashSet<u32> = apart.iter().copied().collect();
+        let mut others: Vec<u32> =
+            (0..store.count()).filter(|number| !is_apart.contains(number)).collect();
+        random.shuffle(&mut others);
+        let chain = apart.iter().copied().chain(others).take(design.chain).collect();
         Ok(Self { store, chain, apart })
+    }
+
+    /// Returns the chunk that is known when the store is open.
+    pub fn last(&self) -> &ChunkAddress {
+        &self.store.chunks[self.store.chunks.len() - 1].address
     }
 
     /// Returns the addresses of these chunks, one after the other.
@@ -127,30 +92,9 @@ impl ChainStore {
     }
 }
 
-/// Draws a chain: first the chunks that are apart, then others at random.
-fn chain(length: usize, count: u32, apart: &[u32], random: &mut Random) -> Vec<u32> {
-    let mut chain: Vec<u32> = apart.iter().copied().take(length).collect();
-    let mut seen: HashSet<u32> = apart.iter().copied().collect();
-    while chain.len() < length && seen.len() < index(count) {
-        let number = u32::try_from(random.below(u64::from(count))).expect("below 32 bits");
-        if seen.insert(number) {
-            chain.push(number);
-        }
-    }
-    chain
-}
-
-/// Returns the addresses that chunks of the chain name. The address of a chunk depends on its
-/// contents, so they are made from the chain's end.
-fn addresses(design: &Design, chain: &[u32]) -> HashMap<u32, ChunkAddress> {
-    let (mut next, mut contents) = (HashMap::with_capacity(chain.len()), Vec::new());
-    let mut following = ChunkAddress::ZERO;
-    for number in chain.iter().rev() {
-        next.insert(*number, following);
-        design.contents(*number, following, &mut contents);
-        following = ChunkAddress::of(&contents);
-    }
-    next
+/// Reads the number of the chunk whose contents these are.
+pub fn number_in(contents: &[u8]) -> Option<u64> {
+    contents.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -158,19 +102,21 @@ pub mod tests {
     use std::{fs, os::unix::fs::FileExt};
 
     use busload_chunks::Stored;
-    use bytes::Bytes;
 
     use super::*;
-    use crate::cleanup::{Cleanup, Directory};
+    use crate::{
+        cleanup::{Cleanup, Directory},
+        store::index,
+    };
 
-    /// A store of two files, 1,500 chunks and a chain of 50.
+    /// A store of two files and 3,000 chunks.
     pub fn small() -> (Directory, ChainStore) {
         let directory = Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let design = Design {
             files: 2,
             chunks_per_file: 1_500,
             chunk_bytes: vec![4_096, 1_000],
-            is_random: false,
+            filler: Filler::Half,
             chain: 50,
             seed: 1,
         };
@@ -178,41 +124,28 @@ pub mod tests {
         (directory, store)
     }
 
-    fn read(ChainStore { store, .. }: &ChainStore, number: u32) -> Bytes {
-        let chunk = store.chunk(number);
-        let path = store.directory.join(&store.file_of(chunk).name);
-        let mut bytes = vec![0; index(chunk.location.span.length)];
-        let file = fs::File::open(path).unwrap();
-        file.read_exact_at(&mut bytes, chunk.location.span.offset).unwrap();
-        Stored::parse(bytes.into(), &chunk.location).unwrap().decode(None).unwrap()
-    }
-
     #[test]
-    fn every_chunk_is_where_the_store_says_and_the_chain_leads_through_its_chunks() {
-        let (_directory, made) = small();
-        for number in 0..made.store.count() {
-            let contents = read(&made, number);
-            assert_eq!(number_in(&contents), Some(u64::from(number)));
-            assert_eq!(ChunkAddress::of(&contents), made.store.chunk(number).address);
-            assert_eq!(contents.len(), index(made.store.chunk(number).contents_bytes));
+    fn every_chunk_is_where_the_store_says_and_compresses_by_half() {
+        let (_directory, ChainStore { store, chain, apart }) = small();
+        for (number, chunk) in (0..).zip(&store.chunks) {
+            let path = store.directory.join(&store.file_of(chunk).name);
+            let mut bytes = vec![0; index(chunk.location.span.length)];
+            let file = fs::File::open(path).unwrap();
+            file.read_exact_at(&mut bytes, chunk.location.span.offset).unwrap();
+            let contents = Stored::parse(bytes.into(), &chunk.location).unwrap();
+            let contents = contents.decode(None).unwrap();
+            assert_eq!(number_in(&contents), Some(number));
+            assert_eq!(ChunkAddress::of(&contents), chunk.address);
+            assert_eq!(contents.len(), index(chunk.contents_bytes));
         }
-        let mut followed = vec![made.chain[0]];
-        while let Some(address) = next_in(&read(&made, *followed.last().unwrap())) {
-            followed.push(made.store.number(&address).unwrap());
-        }
-        assert_eq!((followed.len(), &followed), (50, &made.chain));
-        let ratio = made.store.bytes() * 100 / made.store.contents_bytes();
-        assert!((45..58).contains(&ratio), "{ratio}%");
-    }
-
-    #[test]
-    fn chunks_that_are_apart_are_in_extents_of_their_own() {
-        let (_directory, made) = small();
+        let ratio = store.bytes() * 100 / store.contents_bytes();
+        assert!((45..60).contains(&ratio), "{ratio}%");
         let extent = |number: &u32| {
-            let chunk = made.store.chunk(*number);
+            let chunk = store.chunk(*number);
             (chunk.file, chunk.location.span.offset / 1_047_552)
         };
-        let extents: HashSet<_> = made.apart.iter().map(extent).collect();
-        assert_eq!((extents.len(), 1 < extents.len()), (made.apart.len(), true));
+        let extents: HashSet<_> = apart.iter().map(extent).collect();
+        assert_eq!((extents.len(), chain.len()), (apart.len(), 50));
+        assert!(chain.starts_with(&apart) && 2 < apart.len());
     }
 }

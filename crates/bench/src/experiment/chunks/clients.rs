@@ -9,7 +9,7 @@ use busload_proto::{
     codec::ExactCodec,
     v1::{self, FoundChunk, GetChunkRequest, GetChunksRequest, chunks_client::ChunksClient},
 };
-use busload_resp::reply::Reply;
+use busload_resp::reply::{Reply, ReplyCounter};
 use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder, path::Path};
 use tokio::{
@@ -37,8 +37,7 @@ pub enum Form {
     Stored,
 }
 
-/// A caller. What it gives are the contents of the last chunk it asked for, if it asks for contents
-/// one by one.
+/// A caller that has one request under way.
 #[derive(Debug)]
 pub enum Caller {
     /// Ranged reads of the object store, every file's index known.
@@ -122,7 +121,7 @@ impl Caller {
     }
 
     /// Sends one request and waits for its answer.
-    pub async fn ask(&mut self, chain: &ChainStore, numbers: &[u32]) -> Result<Bytes, Failure> {
+    pub async fn ask(&mut self, chain: &ChainStore, numbers: &[u32]) -> Result<(), Failure> {
         let number = numbers[0];
         let chunk = chain.store.chunk(number);
         match self {
@@ -135,7 +134,7 @@ impl Caller {
                 let contents =
                     Stored::parse(bytes, &chunk.location).and_then(|stored| stored.decode(None));
                 let contents = contents.map_err(|error| Failure::Wrong(error.to_string()))?;
-                verify(number, chunk, Form::Decoded, &contents).map(|()| contents)
+                verify(number, chunk, Form::Decoded, &contents)
             }
             Self::GetChunk(table) => {
                 let request = GetChunkRequest {
@@ -149,25 +148,22 @@ impl Caller {
                 if !answer.found {
                     return Err(Failure::Wrong(format!("{} is not found", chunk.address)));
                 }
-                verify(number, chunk, table.form, &answer.contents).map(|()| answer.contents)
+                verify(number, chunk, table.form, &answer.contents)
             }
-            Self::GetChunks(table) => {
-                get_chunks(table, chain, numbers).await.map(|()| Bytes::new())
-            }
+            Self::GetChunks(table) => get_chunks(table, chain, numbers).await,
             Self::Resp { socket, table, form, buffer } => {
-                get_request_sent(socket, table, chunk, buffer).await?;
-                let contents = bulk(buffer)?;
+                let contents = get(socket, table, chunk, buffer).await?;
                 // A record over RESP ends with its CRC, which gRPC leaves out.
                 let crc_bytes = if *form == Form::Stored { 4 } else { 0 };
-                let without_crc = contents.slice(..contents.len().saturating_sub(crc_bytes));
-                verify(number, chunk, *form, &without_crc).map(|()| contents)
+                let without_crc = contents.len().saturating_sub(crc_bytes);
+                verify(number, chunk, *form, &contents[..without_crc])
             }
             Self::Check(client) => {
                 client.ready().await.map_err(|error| Failure::Refused(error.to_string()))?;
                 let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
                 let answer =
                     client.unary(Request::new(()), path, ExactCodec::<(), ()>::default()).await;
-                answer.map(|_| Bytes::new()).map_err(|status| refused(&status))
+                answer.map(drop).map_err(|status| refused(&status))
             }
         }
     }
@@ -206,40 +202,31 @@ async fn get_chunks(table: &mut Table, chain: &ChainStore, numbers: &[u32]) -> R
     Err(Failure::Wrong(format!("{seen} results for {} addresses", numbers.len())))
 }
 
-/// Sends a `GET` and reads until the reply is whole.
-async fn get_request_sent(
+/// Sends a `GET` and returns the bulk string that the reply is.
+async fn get(
     socket: &mut TcpStream,
     table: &str,
     chunk: &Chunk,
     buffer: &mut Vec<u8>,
-) -> Result<(), Failure> {
+) -> Result<Vec<u8>, Failure> {
     let broken = |error: std::io::Error| Failure::Refused(format!("connection: {error}"));
     buffer.clear();
     get_request(buffer, table, &chunk.address);
     socket.write_all(buffer).await.map_err(broken)?;
     buffer.clear();
-    while !is_whole(buffer) {
+    let mut replies = ReplyCounter::default();
+    loop {
+        let from = buffer.len();
         if socket.read_buf(buffer).await.map_err(broken)? == 0 {
             return Err(Failure::Refused("the server closed a connection".to_owned()));
         }
+        let whole = replies.feed(&buffer[from..]);
+        if 0 < whole.map_err(|error| Failure::Wrong(error.to_string()))? {
+            break;
+        }
     }
-    Ok(())
-}
-
-/// Whether a bulk string or a line is there to its end: parsing begins anew with every piece, and
-/// what is missing is known from the line with the length.
-fn is_whole(buffer: &[u8]) -> bool {
-    let Some(end) = buffer.iter().position(|byte| *byte == b'\n') else { return false };
-    let length = buffer.strip_prefix(b"$").and_then(|line| {
-        std::str::from_utf8(&line[..end - 1]).ok()?.trim_end().parse::<usize>().ok()
-    });
-    length.is_none_or(|length| end + 1 + length + 2 <= buffer.len())
-}
-
-/// Returns the bulk string that a reply is.
-fn bulk(reply: &[u8]) -> Result<Bytes, Failure> {
-    match Reply::parse(reply) {
-        Ok(Some((Reply::Bulk(contents), _))) => Ok(Bytes::from(contents)),
+    match Reply::parse(buffer) {
+        Ok(Some((Reply::Bulk(contents), _))) => Ok(contents),
         Ok(Some((Reply::Error(text), _))) => {
             Err(Failure::Refused(String::from_utf8_lossy(&text).into_owned()))
         }
@@ -265,20 +252,4 @@ fn verify(number: u32, chunk: &Chunk, form: Form, bytes: &[u8]) -> Result<(), Fa
     }
     let (length, address) = (bytes.len(), chunk.address);
     Err(Failure::Wrong(format!("{length} bytes that are not chunk {address}, {form:?}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reply_is_whole_with_its_last_byte() {
-        for whole in [&b"$5\r\nhello\r\n"[..], b"$-1\r\n", b"-ERR no\r\n", b"$0\r\n\r\n"] {
-            assert!(is_whole(whole));
-            assert!((0..whole.len()).all(|end| !is_whole(&whole[..end])), "{whole:?}");
-        }
-        assert_eq!(bulk(b"$5\r\nhello\r\n"), Ok(Bytes::from_static(b"hello")));
-        assert_eq!(bulk(b"-ERR no\r\n"), Err(Failure::Refused("ERR no".to_owned())));
-        assert!(matches!(bulk(b"$-1\r\n"), Err(Failure::Wrong(_))));
-    }
 }

@@ -7,13 +7,9 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use bytes::Bytes;
 use futures_util::future::{join, join_all};
 
-use super::{
-    chain::{ChainStore, next_in},
-    clients::Caller,
-};
+use super::{chain::ChainStore, clients::Caller};
 use crate::{
     clock::{Window, duration_ns, now_ns},
     counters::Counters,
@@ -29,9 +25,8 @@ pub enum Picks {
     Random(u64),
     /// These, each once, shared by all callers.
     List(Arc<[u32]>),
-    /// From the first of the chain on the contents name the next; over and over, or so many of
-    /// them and no more.
-    Chain { most: Option<usize> },
+    /// These, over and over: the chain of a single caller.
+    Cycle(Arc<[u32]>),
 }
 
 #[derive(Clone, Debug)]
@@ -101,33 +96,20 @@ impl Callers<'_> {
                     draw(&mut random, self.chain, &mut numbers);
                 }
             }
-            Picks::List(list) => loop {
+            Picks::List(list) | Picks::Cycle(list) => loop {
                 let from = self.position.get().min(list.len());
                 let to = (from + self.batch).min(list.len());
-                self.position.set(to);
+                let is_again = to == list.len() && matches!(picks, Picks::Cycle(_));
+                self.position.set(if is_again { 0 } else { to });
                 if from == to || self.one(&mut caller, &list[from..to]).await.is_none() {
                     return;
                 }
             },
-            Picks::Chain { most } => {
-                // The next request is made of what the last one gave.
-                let (mut number, mut followed) = (self.chain.chain[0], 0);
-                while let Some(contents) = self.one(&mut caller, &[number]).await {
-                    followed += 1;
-                    let next =
-                        next_in(&contents).filter(|_| most.is_none_or(|most| followed < most));
-                    match next.and_then(|address| self.chain.store.number(&address)) {
-                        Some(next) => number = next,
-                        None if most.is_none() => number = self.chain.chain[0],
-                        None => return,
-                    }
-                }
-            }
         }
     }
 
     /// Sends one request; `None` when it was the last.
-    async fn one(&self, caller: &mut Caller, numbers: &[u32]) -> Option<Bytes> {
+    async fn one(&self, caller: &mut Caller, numbers: &[u32]) -> Option<()> {
         let asked_ns = now_ns();
         if self.window.until_ns <= asked_ns {
             return None;
@@ -136,14 +118,14 @@ impl Callers<'_> {
         let now_ns = now_ns();
         let mut counters = self.counters.borrow_mut();
         match outcome {
-            Ok(contents) => {
+            Ok(()) => {
                 let chunks = u64::try_from(numbers.len()).expect("a count fits in 64 bits");
                 counters.answer(self.window, chunks, asked_ns, now_ns);
-                Some(contents)
+                Some(())
             }
             Err(failure) => {
                 counters.failed.add(failure);
-                (counters.failed.count() < CHUNK_FAILURES_MAX).then(Bytes::new)
+                (counters.failed.count() < CHUNK_FAILURES_MAX).then_some(())
             }
         }
     }

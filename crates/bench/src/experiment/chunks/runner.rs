@@ -3,23 +3,27 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use busload_bucket::Bucket;
-use busload_chunks::ChunkAddress;
 use tonic::client::Grpc;
 
 use super::{
     arguments::{Chunks, Section},
     bare::{PreadSend, pread},
-    cases::{Cache, Case, GETS, GOT_BYTES, Way},
+    cases::{Cache, Case, FILLS, FOREGROUND, GETS, GOT_BYTES, REPEATED, Way},
     chain::ChainStore,
     clients::{Caller, Form, Table, channels, get_request, s3},
     load::{self, Picks, Plan},
 };
 use crate::{
     busload::{self, Server},
+    cleanup::Directory,
     experiment::store_bench::{PREFIX, StoreBench, wait_local},
-    harness::{Answering, Sample, sample::MEAN_US},
+    failures::Failures,
+    harness::{
+        Answering, Point, Sample, Usage,
+        sample::{MEAN_US, P50_US, P99_US, PER_S, SECONDS},
+    },
     limits::{CHUNK_LIST, POOL_REQUESTS},
     measure::{self, Pace, measure},
     random::Random,
@@ -43,17 +47,28 @@ pub struct Runner<'a> {
     /// Server that rows with everything on local disk share.
     warm: Option<Server>,
     pub chain: ChainStore,
+    /// Store of many files, and the cache that a server has left of it.
+    pub opened: Option<(ChainStore, Option<Directory>)>,
+    /// Resident size of a server while a file fills, MiB by second.
+    pub growth: Vec<Point>,
     pub bench: StoreBench<'a>,
 }
 
 impl<'a> Runner<'a> {
     pub fn new(arguments: &'a Chunks, bench: StoreBench<'a>, chain: ChainStore) -> Self {
-        Self { arguments, warm: None, chain, bench }
+        Self { arguments, warm: None, chain, opened: None, growth: Vec::new(), bench }
     }
 
     /// Measures a row once.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = self.arguments.rounds.seed_of(round);
+        match case.section {
+            Section::Cold => return self.cold_file(case, seed),
+            Section::ThunderingHerd => return self.thundering_herd(case),
+            Section::Open => return self.open(case),
+            Section::Memory => return self.memory(),
+            Section::Chain | Section::Reads | Section::Throughput => {}
+        }
         match (case.cache, case.way) {
             (Cache::Cold, _) => self.cold(case),
             (Cache::Filling, _) => self.filling(case, seed),
@@ -97,7 +112,7 @@ impl<'a> Runner<'a> {
     /// what the object store is asked for from then on is remembered.
     pub fn cold_server(&self, options: &str) -> Result<Server> {
         let tables = [self.table(TABLE, PREFIX, options)];
-        let server = self.bench.serve(&tables, last(&self.chain)?)?;
+        let server = self.bench.serve(&tables, self.chain.last())?;
         self.bench.remote.forget();
         Ok(server)
     }
@@ -109,13 +124,10 @@ impl<'a> Runner<'a> {
         let apart: Arc<[u32]> = self.chain.apart.clone().into();
         let batch = case.batch.min(apart.len().div_ceil(case.callers));
         let picks = match case.section {
-            Section::Chain => {
-                let most = self.chain.chain.len().min(apart.len());
-                Picks::Chain { most: Some(most) }
-            }
-            _ => Picks::List(apart),
+            Section::Chain => self.chain.chain.iter().copied().take(apart.len()).collect(),
+            _ => apart,
         };
-        let plan = Plan { batch, ..list(picks, &server) };
+        let plan = Plan { batch, ..once(picks, &server) };
         let sample = self.ask(case, &server, TABLE, &plan)?;
         let traffic = self.traffic();
         server.stop()?;
@@ -179,7 +191,7 @@ impl<'a> Runner<'a> {
             self.table(RAM, PREFIX, &format!("fill=whole&memory={memory_bytes}")),
             self.table(STORED, PREFIX, "fill=whole&contents=stored"),
         ];
-        let server = self.bench.serve(&tables, last(&self.chain)?)?;
+        let server = self.bench.serve(&tables, self.chain.last())?;
         for table in &tables {
             self.fill(&server, table.name, &self.chain)?;
         }
@@ -273,13 +285,13 @@ impl<'a> Runner<'a> {
         let sample = sample_of(&measure(&plan)?, self.arguments.rounds.seconds);
         // Little's law: a pipeline's time is what all connections together need for one each.
         let under_way = float_of(case.callers * case.batch);
-        let mean_s = ratio(under_way, sample.or_zero(crate::harness::sample::PER_S));
+        let mean_s = ratio(under_way, sample.or_zero(PER_S));
         Ok(sample.with(MEAN_US, mean_s.map(|seconds| seconds * 1e6)))
     }
 
     fn plan(&self, case: &Case, seed: u64, answering: Answering) -> Plan {
         let picks = match case.section {
-            Section::Chain => Picks::Chain { most: None },
+            Section::Chain => Picks::Cycle(self.chain.chain.clone().into()),
             _ => Picks::Random(seed),
         };
         let rounds = &self.arguments.rounds;
@@ -288,44 +300,34 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Makes a plan that ends when there is nothing more to ask for.
-pub fn list(picks: Picks, server: &Server) -> Plan {
-    let answering = Answering::Process(server.pid());
+/// Makes a plan to ask for each of these once.
+pub fn once(numbers: Arc<[u32]>, server: &Server) -> Plan {
+    let (picks, answering) = (Picks::List(numbers), Answering::Process(server.pid()));
     Plan { picks, batch: 1, warm_up: Duration::ZERO, seconds: CHUNK_LIST, answering }
 }
 
-/// Returns the chunk that is known when a store is open.
-pub fn last(chain: &ChainStore) -> Result<&ChunkAddress> {
-    chain.store.chunks.last().map(|chunk| &chunk.address).context("a store with chunks")
-}
-
-fn with_traffic(sample: Sample, traffic: &Traffic) -> Sample {
+/// Adds what the object store was asked for.
+pub fn with_traffic(sample: Sample, traffic: &Traffic) -> Sample {
     let all = traffic.all();
-    sample.with(GETS, float(all.requests)).with(GOT_BYTES, float(all.bytes))
+    sample
+        .with(GETS, float(all.requests))
+        .with(GOT_BYTES, float(all.bytes))
+        .with(FOREGROUND, float(traffic.foreground.requests))
+        .with(REPEATED, float(traffic.repeated))
+        .with(FILLS, float(traffic.fills.requests))
 }
 
-fn sample_of(sample: &measure::Sample, seconds: Duration) -> Sample {
-    use crate::{
-        failures::{Failed, Failures},
-        harness::{
-            Usage,
-            sample::{P50_US, P99_US, PER_S, SECONDS},
-        },
-    };
-    let oddities = &sample.oddities;
+fn sample_of(measured: &measure::Sample, seconds: Duration) -> Sample {
+    let oddities = &measured.oddities;
+    let mut sample = Sample::default();
     let example = (0 < oddities.nils).then(|| "nil for a chunk that is there".to_owned());
-    let wrong = Failures { count: oddities.nils, example };
-    let refused = Failures { count: oddities.errors, example: oddities.example.clone() };
-    let usage = Usage {
-        thread: sample.load_cpu,
-        server: sample.server_cpu,
-        others: sample.lost,
-        ..Usage::default()
-    };
-    Sample { failed: Failed { refused, wrong }, ..Sample::default() }
+    sample.failed.wrong = Failures { count: oddities.nils, example };
+    sample.failed.refused = Failures { count: oddities.errors, example: oddities.example.clone() };
+    let (thread, server, others) = (measured.load_cpu, measured.server_cpu, measured.lost);
+    sample
         .with(SECONDS, seconds.as_secs_f64())
-        .with(PER_S, sample.requests_per_s)
-        .with(P50_US, sample.p50_us)
-        .with(P99_US, sample.p99_us)
-        .with_thread(&usage)
+        .with(PER_S, measured.requests_per_s)
+        .with(P50_US, measured.p50_us)
+        .with(P99_US, measured.p99_us)
+        .with_thread(&Usage { thread, server, others, ..Usage::default() })
 }

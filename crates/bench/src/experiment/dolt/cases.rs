@@ -193,30 +193,6 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_compared_within_their_section() {
-        let files = Some(Layout::Files);
-        let rows = [
-            row(Section::Scan, Way::Download, None, 1.0),
-            row(Section::Scan, Way::Direct, None, 6.0),
-            row(Section::Scan, Way::Cold, files, 2.0),
-            row(Section::Scan, Way::Warm, files, 0.6),
-            row(Section::Scan, Way::Near, files, 0.5),
-            row(Section::Scan, Way::Warm, Some(Layout::Records), 0.6),
-            row(Section::Point, Way::Warm, files, 0.6),
-        ];
-        let of = |index: usize| {
-            let all = ratios(&rows[index], &rows);
-            all.into_iter().map(|(_, ratio)| ratio).collect::<Vec<_>>()
-        };
-        assert_eq!(of(0), [None, None, None]);
-        assert_eq!(of(1), [None, Some(1.0 / 6.0), None]);
-        assert_eq!(of(2), [Some(3.0), Some(0.5), None]);
-        assert_eq!(of(3)[2], Some(1.2));
-        // Its own layout was not measured with the store at 0 ms, nor its section in another way.
-        assert_eq!((of(5)[2], of(6)), (None, vec![None, None, None]));
-    }
-
-    #[test]
     fn targets_are_reached_or_not_or_not_measured() {
         let records = Some(Layout::Records);
         let mut table = Table::open(&LAYOUT, None, "").unwrap();

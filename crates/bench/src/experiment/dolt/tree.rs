@@ -21,7 +21,7 @@ use busload_chunks::{ChunkAddress, FileKind};
 use crate::{
     random::Random,
     stats::{float, float_of},
-    store::Store,
+    store::{Filler, Store, fill, index},
 };
 
 /// Fewest children of a node that is not the last of its level.
@@ -41,17 +41,6 @@ const REPLACED: f64 = 0.01;
 
 /// Bytes of a chunk before the addresses.
 const HEADER_BYTES: usize = 11;
-
-/// Random bytes of a piece of filler; the rest is one of a few phrases.
-const RANDOM_BYTES: usize = 28;
-
-/// Phrases that rows of a table have in common, and a dictionary can learn.
-const PHRASES: [&[u8; 36]; 4] = [
-    b"{\"state\":\"shipped\",\"country\":\"Norway",
-    b"{\"state\":\"ordered\",\"country\":\"Sweden",
-    b"{\"state\":\"returned\",\"country\":\"Spain",
-    b"{\"state\":\"invoiced\",\"country\":\"Italy",
-];
 
 /// Order of the chunks in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -120,7 +109,7 @@ impl TreeStore {
     pub fn reachable(&self, had: usize) -> usize {
         let chunk_counts = self.store.files.iter().skip(had).map(|file| file.chunk_count);
         let written: u32 = chunk_counts.sum();
-        crate::store::index(written) - self.store.files.len().saturating_sub(had + 1)
+        index(written) - self.store.files.len().saturating_sub(had + 1)
     }
 
     /// Returns the bytes of all leaves of the current version as they are in the files.
@@ -276,18 +265,7 @@ fn make(kind: Kind, seed: u64, children: &[ChunkAddress], bytes: usize) -> Vec<u
     contents.extend_from_slice(&count.to_be_bytes());
     contents.extend_from_slice(&seed.to_be_bytes());
     contents.extend(children.iter().flat_map(|child| child.0));
-    let bytes = bytes.max(contents.len());
-    let mut random = Random::new(seed);
-    while contents.len() < bytes {
-        let phrase_from = contents.len() + RANDOM_BYTES;
-        while contents.len() < phrase_from {
-            contents.extend_from_slice(&random.next().to_le_bytes());
-        }
-        contents.truncate(phrase_from);
-        let phrase = usize::try_from(random.below(4)).expect("below 4");
-        contents.extend_from_slice(PHRASES[phrase]);
-    }
-    contents.truncate(bytes);
+    fill(&mut contents, seed, Filler::Half, bytes);
     contents
 }
 
@@ -378,15 +356,5 @@ pub mod tests {
         for wrong in [&contents[..contents.len() - 1], &contents[..5], &[9; 100]] {
             assert!(Node::parse(wrong).is_err());
         }
-    }
-
-    #[test]
-    fn the_share_of_classic_files_is_as_asked_for() {
-        let classic = |classic, pushes: usize| {
-            let design = Design { classic, ..small() };
-            (0..pushes).filter(|push| design.kind(*push) == FileKind::Classic).count()
-        };
-        let counts = [(0.0, 8), (0.25, 8), (1.0, 8), (0.34, 3)];
-        assert_eq!(counts.map(|(share, pushes)| classic(share, pushes)), [0, 2, 8, 1]);
     }
 }

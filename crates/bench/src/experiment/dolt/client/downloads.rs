@@ -1,12 +1,7 @@
 //! Downloads of one fetch object: chunks near each other are one GET, the largest goes first, so
 //! many are under way at once; chunks come out decoded and checked.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    mem::swap,
-    rc::Rc,
-};
+use std::{cell::RefCell, collections::HashMap, mem::take, rc::Rc};
 
 use busload_chunks::{ChunkAddress, ChunkLocation, Dictionary, Span, Stored, check};
 use bytes::{Buf, Bytes, BytesMut};
@@ -47,9 +42,11 @@ pub struct DownloadLimits {
 /// Downloads of a fetch object.
 pub struct Downloads {
     http: Http,
-    workers: usize,
+    limits: DownloadLimits,
     dictionaries: Dictionaries,
-    regions: Regions,
+    /// Chunks that are in no region yet, and regions in the order of their sizes.
+    wanted: Vec<LocatedChunk>,
+    regions: Vec<Region>,
     running: FuturesUnordered<LocalBoxFuture<'static, Result<(), Failure>>>,
     chunks: (UnboundedSender<Decoded>, UnboundedReceiver<Decoded>),
 }
@@ -61,9 +58,10 @@ impl Downloads {
     pub fn new(http: &Http, limits: DownloadLimits, dictionaries: Dictionaries) -> Self {
         Self {
             http: http.clone(),
-            workers: limits.workers,
+            limits,
             dictionaries,
-            regions: Regions { gap: limits.gap, ..Regions::default() },
+            wanted: Vec::new(),
+            regions: Vec::new(),
             running: FuturesUnordered::new(),
             chunks: unbounded_channel(),
         }
@@ -81,19 +79,23 @@ impl Downloads {
                 dictionary
             });
         }
-        self.regions.insert(chunk);
+        self.wanted.push(chunk);
     }
 
     /// Returns the next chunk. Can be dropped and called again; never ends when nothing is wanted.
     pub async fn next(&mut self) -> Result<Decoded, Failure> {
         loop {
-            while self.running.len() < self.workers
-                && let Some(region) = self.regions.take_largest()
+            if !self.wanted.is_empty() && self.running.len() < self.limits.workers {
+                let pending = self.regions.drain(..).flat_map(|region| region.chunks);
+                self.wanted.extend(pending);
+                self.regions = merge(take(&mut self.wanted), self.limits.gap);
+            }
+            while self.running.len() < self.limits.workers
+                && let Some(region) = self.regions.pop()
             {
-                let dictionaries = Rc::clone(&self.dictionaries);
-                let chunks = self.chunks.0.clone();
-                self.running
-                    .push(download(self.http.clone(), region, dictionaries, chunks).boxed_local());
+                let (http, dictionaries) = (self.http.clone(), Rc::clone(&self.dictionaries));
+                let download = download(http, region, dictionaries, self.chunks.0.clone());
+                self.running.push(download.boxed_local());
             }
             tokio::select! {
                 biased;
@@ -119,12 +121,11 @@ async fn read_dictionary(
 /// Reads a region by one GET; its chunks are handed on as they come.
 async fn download(
     http: Http,
-    Region { url, start, end, mut chunks }: Region,
+    Region { url, start, end, chunks }: Region,
     dictionaries: Dictionaries,
     decoded: UnboundedSender<Decoded>,
 ) -> Result<(), Failure> {
     let mut range = RangeBody::get(&http, &url, start, end).await?;
-    chunks.sort_unstable_by_key(|chunk| chunk.location.span.offset);
     for LocatedChunk { address, location, .. } in chunks {
         let bytes = range.take(location.span).await?;
         let dictionary = match location.dictionary {
@@ -198,107 +199,50 @@ struct Region {
     chunks: Vec<LocatedChunk>,
 }
 
-/// Chunks still to be read, merged where little is between them.
-#[derive(Debug, Default)]
-struct Regions {
-    gap: u64,
-    /// End and chunks of a region, by its URL and start.
-    by_start: BTreeMap<(Rc<str>, u64), (u64, Vec<LocatedChunk>)>,
-    /// Length, URL and start: the last is the largest.
-    by_size: BTreeSet<(u64, Rc<str>, u64)>,
-}
-
-impl Regions {
-    /// Adds a chunk and merges it with the regions next to it.
-    fn insert(&mut self, chunk: LocatedChunk) {
-        let (url, span) = (Rc::clone(&chunk.url), chunk.location.span);
-        let (mut start, mut end) = (span.offset, span.offset + u64::from(span.length));
-        let mut chunks = vec![chunk];
-        while let Some(mut near) = self.take_near(&url, start, end) {
-            (start, end) = (start.min(near.start), end.max(near.end));
-            // The longer list grows.
-            if near.chunks.len() < chunks.len() {
-                swap(&mut near.chunks, &mut chunks);
+/// Merges chunks of a file that are less than `gap` bytes apart; the largest region is the last.
+fn merge(mut chunks: Vec<LocatedChunk>, gap: u64) -> Vec<Region> {
+    chunks.sort_unstable_by(|one, other| {
+        (&one.url, one.location.span.offset).cmp(&(&other.url, other.location.span.offset))
+    });
+    let mut regions: Vec<Region> = Vec::new();
+    for chunk in chunks {
+        let (url, Span { offset: start, length }) = (Rc::clone(&chunk.url), chunk.location.span);
+        let end = start + u64::from(length);
+        match regions.last_mut().filter(|last| last.url == url && start < last.end + gap) {
+            Some(last) => {
+                last.end = last.end.max(end);
+                last.chunks.push(chunk);
             }
-            near.chunks.append(&mut chunks);
-            chunks = near.chunks;
+            None => regions.push(Region { url, start, end, chunks: vec![chunk] }),
         }
-        self.by_size.insert((end - start, Rc::clone(&url), start));
-        self.by_start.insert((url, start), (end, chunks));
     }
-
-    fn take_largest(&mut self) -> Option<Region> {
-        let (_, url, start) = self.by_size.last()?.clone();
-        self.take(&url, start)
-    }
-
-    /// Removes a region that touches these bytes, or nearly.
-    fn take_near(&mut self, url: &Rc<str>, start: u64, end: u64) -> Option<Region> {
-        let key = |start| (Rc::clone(url), start);
-        let before = self.by_start.range(key(0)..=key(start)).next_back();
-        let before = before.filter(|(_, (near_end, _))| start < near_end + self.gap);
-        let near = before.or_else(|| self.by_start.range(key(start)..key(end + self.gap)).next());
-        let start = near?.0.1;
-        self.take(url, start)
-    }
-
-    fn take(&mut self, url: &Rc<str>, start: u64) -> Option<Region> {
-        let (end, chunks) = self.by_start.remove(&(Rc::clone(url), start))?;
-        self.by_size.remove(&(end - start, Rc::clone(url), start));
-        Some(Region { url: Rc::clone(url), start, end, chunks })
-    }
+    regions.sort_by_key(|region| region.end - region.start);
+    regions
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
 
     fn regions(gap: u64, spans: &[(u64, u32)]) -> Vec<(u64, u64, usize)> {
-        let mut regions = Regions { gap, ..Regions::default() };
-        for &(offset, length) in spans {
+        let chunk = |url: &str, &(offset, length): &(u64, u32)| {
             let location = ChunkLocation { span: Span { offset, length }, dictionary: None };
-            for url in ["http://host/a", "http://host/b"] {
-                let address = ChunkAddress::ZERO;
-                regions.insert(LocatedChunk { url: url.into(), address, location });
-            }
-        }
-        let all: Vec<_> = std::iter::from_fn(|| regions.take_largest()).collect();
+            LocatedChunk { url: url.into(), address: ChunkAddress::ZERO, location }
+        };
+        let [first, second] = ["http://host/a", "http://host/b"]
+            .map(|url| spans.iter().map(|span| chunk(url, span)).collect::<Vec<_>>());
+        let all = merge([first, second].concat(), gap);
         // Files are never merged.
-        let of_one = all.iter().filter(|region| region.url.ends_with('a'));
-        assert_eq!(of_one.clone().count() * 2, all.len());
-        of_one.map(|region| (region.start, region.end, region.chunks.len())).collect()
+        let of_one: Vec<_> = all.iter().filter(|region| region.url.ends_with('a')).collect();
+        assert_eq!(of_one.len() * 2, all.len());
+        of_one.iter().map(|region| (region.start, region.end, region.chunks.len())).collect()
     }
 
     #[test]
-    fn ranges_less_than_the_gap_apart_are_one_and_the_largest_comes_first() {
-        assert_eq!(regions(8_192, &[(0, 100), (8_291, 100)]), [(0, 8_391, 2)]);
+    fn ranges_less_than_the_gap_apart_are_one_and_the_largest_is_last() {
         assert_eq!(regions(8_192, &[(8_291, 100), (0, 100)]), [(0, 8_391, 2)]);
-        assert_eq!(regions(8_192, &[(0, 99), (8_292, 100)]), [(8_292, 8_392, 1), (0, 99, 1)]);
-        // A range between two makes them one.
+        assert_eq!(regions(8_192, &[(8_292, 100), (0, 99)]), [(0, 99, 1), (8_292, 8_392, 1)]);
         assert_eq!(regions(95, &[(0, 10), (200, 10), (100, 10)]), [(0, 210, 3)]);
         assert_eq!(regions(90, &[(0, 10), (200, 10), (100, 10)]).len(), 3);
-    }
-
-    #[test]
-    fn however_ranges_come_the_regions_are_those_of_the_sorted_list() {
-        let mut random = Random::new(1);
-        for _ in 0..50 {
-            let mut spans: Vec<(u64, u32)> = (0..200).map(|number| (number * 500, 100)).collect();
-            random.shuffle(&mut spans);
-            spans.truncate(120);
-            let mut found = regions(600, &spans);
-            found.sort_unstable();
-            spans.sort_unstable();
-            let mut expected: Vec<(u64, u64, usize)> = Vec::new();
-            for (offset, length) in spans {
-                let end = offset + u64::from(length);
-                match expected.last_mut() {
-                    Some(last) if offset < last.1 + 600 => (last.1, last.2) = (end, last.2 + 1),
-                    _ => expected.push((offset, end, 1)),
-                }
-            }
-            assert_eq!(found, expected);
-        }
     }
 }

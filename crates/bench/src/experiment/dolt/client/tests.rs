@@ -83,7 +83,8 @@ fn a_point_read_is_a_chain_of_single_gets() {
 fn a_download_has_all_bytes_of_the_files_and_not_more_than_asked_for() {
     let world = World::new(&small());
     for (at_once, bytes_max) in [(1, u64::MAX), (4, u64::MAX), (1, 1_000_000)] {
-        let download = world.direct().download(Ranges { at_once, bytes_max });
+        let direct = world.direct();
+        let download = direct.download(Ranges { at_once, bytes_max });
         let counts = world.runtime.block_on(download).unwrap().counts;
         assert_eq!(counts.body_bytes, world.tree.store.bytes().min(bytes_max));
     }
