@@ -49,8 +49,9 @@ impl Runner<'_> {
         server.stop()?;
         let bytes = traffic.foreground.bytes + traffic.fills.bytes;
         let x_file = ratio(float(bytes), float(self.chain.store.files[0].bytes));
-        let remark = traffic.text();
-        Ok(Sample { remark, ..with_traffic(sample, &traffic) }.with(X_FILE, x_file))
+        let mut sample = with_traffic(sample, &traffic).with(X_FILE, x_file);
+        sample.remark = traffic.text();
+        Ok(sample)
     }
 
     /// Lets many callers ask for one cold chunk at once.
@@ -61,7 +62,9 @@ impl Runner<'_> {
         let sample = self.ask(case, &server, TABLE, &once(numbers, &server))?;
         let traffic = self.traffic();
         server.stop()?;
-        Ok(Sample { remark: traffic.text(), ..with_traffic(sample, &traffic) })
+        let mut sample = with_traffic(sample, &traffic);
+        sample.remark = traffic.text();
+        Ok(sample)
     }
 
     /// Opens a store of very many table files, with an empty cache or that of the time before: how
@@ -90,15 +93,15 @@ impl Runner<'_> {
         let seconds = float(now_ns() - started_ns) / 1e9;
         let traffic = Traffic::of(&self.bench.remote.seen(), &chain.store.files);
         let ping_s = server.ready_after().as_secs_f64();
-        let sample = Sample::default()
+        let index_reads = traffic.indexes.requests;
+        let mut sample = with_traffic(Sample::default(), &traffic)
             .with(SECONDS, seconds)
             .with(PER_S, ratio(float_of(chain.store.chunks.len()), seconds))
+            .with(INDEX_READS, float(index_reads))
             .with(PING_S, ping_s);
+        sample.remark = format!("PING after {ping_s:.3} s, {index_reads} reads of indexes");
         self.opened = Some((chain, Some(server.stop()?)));
-        let index_reads = traffic.indexes.requests;
-        let remark = format!("PING after {ping_s:.3} s, {index_reads} reads of indexes");
-        Ok(Sample { remark, ..with_traffic(sample, &traffic) }
-            .with(INDEX_READS, float(index_reads)))
+        Ok(sample)
     }
 
     /// Measures the memory of an index, and that of the server while a large file comes to disk.
@@ -139,19 +142,19 @@ impl Runner<'_> {
         fs::remove_dir_all(&directory).context("the store of one large file")?;
         let grown = growth.iter().map(|point| point.y).fold(before, f64::max) - before;
         self.growth = growth;
-        let sample = Sample::default()
+        let mut sample = Sample::default()
             .with(SECONDS, seconds)
             .with(PER_S, ratio(float_of(chain.store.chunks.len()), seconds))
             .with(INDEX_BYTES, index_bytes)
             .with(BEFORE_MIB, before)
             .with(GROWN_MIB, grown)
             .with(AFTER_MIB, after);
-        let remark = format!(
+        sample.remark = format!(
             "{} of 64 KiB chunks; resident {before:.0} MiB, {grown:.0} more meanwhile, {after:.0} \
              after; index {index_bytes:.1} B a chunk",
             bytes_text(bytes)
         );
-        Ok(Sample { remark, ..sample })
+        Ok(sample)
     }
 }
 
