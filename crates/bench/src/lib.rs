@@ -19,9 +19,7 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
-mod busload;
 mod bytes;
-mod case;
 mod chart;
 mod cleanup;
 mod cli;
@@ -37,7 +35,6 @@ mod measure;
 mod null_server;
 mod random;
 mod remote;
-mod replies;
 mod report;
 mod requests;
 mod sample;
@@ -54,7 +51,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, UsageError};
+use crate::{
+    cli::{Cli, Command, UsageError},
+    server as busload,
+};
 
 /// Does what the command line says. Wrong arguments end with 2, everything else that fails with 1.
 pub fn run() -> ExitCode {

@@ -8,8 +8,9 @@ use crate::{
     clock::{Window, now_ns, own_cpu_ns, thread_cpu_ns},
     counters::Counters,
     failures::{Failed, Failures},
+    harness::sample as new,
+    harness::sample::{LOAD_SHARE_HIGH, SERVER_SHARE_LOW},
     machine::{busy_ns, family_cpu_ns, process_cpu_ns, steal_ns},
-    measure::{self, LOAD_SHARE_HIGH, SERVER_SHARE_LOW},
     report::measurement,
     stats::{float, mean_us, medians, percentile_us},
     tables::Measured,
@@ -214,27 +215,26 @@ impl Sample {
     }
 
     /// Makes a sample of a load of pipelines with `under_way` requests at any time.
-    pub fn of_pipelines(sample: &measure::Sample, window_s: f64, under_way: f64) -> Self {
-        let (nils, oddities) = (sample.oddities.nils, &sample.oddities);
+    pub fn of_pipelines(sample: &new::Sample, window_s: f64, under_way: f64) -> Self {
+        let nils = sample.counted("nil");
         let example = (0 < nils).then(|| "nil for a chunk that is there".to_owned());
         let wrong = Failures { count: nils, example };
-        let refused = Failures { count: oddities.errors, example: oddities.example.clone() };
+        let per_s = sample.or_zero(new::PER_S);
         // Little's law: a pipeline's time is what all connections together need for one each.
-        let mean_us =
-            if 0.0 < sample.requests_per_s { under_way / sample.requests_per_s * 1e6 } else { 0.0 };
+        let mean_us = if 0.0 < per_s { under_way / per_s * 1e6 } else { 0.0 };
         let sample_of_load = Self {
             seconds: window_s,
-            per_s: sample.requests_per_s,
+            per_s,
             mean_us,
-            p50_us: sample.p50_us,
-            p99_us: sample.p99_us,
-            failed: Failed { refused, wrong },
+            p50_us: sample.or_zero(new::P50_US),
+            p99_us: sample.or_zero(new::P99_US),
+            failed: Failed { refused: sample.failed.refused.clone(), wrong },
             ..Self::default()
         };
         sample_of_load.with_thread(Cpu {
-            thread: sample.load_cpu,
-            server: sample.server_cpu,
-            others: sample.lost,
+            thread: sample.or_zero(new::CPU_LOAD),
+            server: sample.get(new::CPU_SERVER),
+            others: sample.or_zero(new::LOST_SHARE),
             ..Cpu::default()
         })
     }

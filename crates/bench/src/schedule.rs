@@ -53,19 +53,8 @@ mod tests {
     #[test]
     fn requests_are_spread_evenly_and_do_not_drift() {
         let mut schedule = Schedule::new(1_000, 3);
-        let due: Vec<_> = std::iter::from_fn(|| schedule.poll(1_000 + 2_000_000_000)).collect();
-        assert_eq!(
-            due,
-            [
-                (0, 1_000),
-                (1, 333_334_333),
-                (2, 666_667_666),
-                (3, 1_000_001_000),
-                (4, 1_333_334_333),
-                (5, 1_666_667_666),
-                (6, 2_000_001_000)
-            ]
-        );
+        let due: Vec<_> = std::iter::from_fn(|| schedule.poll(1_000 + 1_000_000_000)).collect();
+        assert_eq!(due, [(0, 1_000), (1, 333_334_333), (2, 666_667_666), (3, 1_000_001_000)]);
     }
 
     #[test]
@@ -74,15 +63,5 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| schedule.poll(999_999)).count(), 1_000);
         assert_eq!(schedule.poll(999_999), None);
         assert_eq!(schedule.next_due_ns(), 1_000_000);
-    }
-
-    #[test]
-    fn rates_have_suffixes_and_bounds() {
-        assert_eq!(parse_rate("250"), Ok(250));
-        assert_eq!(parse_rate("10k"), Ok(10_000));
-        assert_eq!(parse_rate("2M"), Ok(2_000_000));
-        for bad in ["", "k", "0", "-1", "1.5k", "10kk", "999M", "99999999999999999999k"] {
-            assert!(parse_rate(bad).is_err(), "{bad}");
-        }
     }
 }

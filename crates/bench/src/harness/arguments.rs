@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub use crate::bytes::parse_bytes;
-use crate::limits::{CLIENTS_MAX, RATE_MAX, ROUNDS_MAX};
+use crate::limits::{CLIENTS_MAX, KEYS_MAX, RATE_MAX, ROUNDS_MAX};
 
 /// Rounds of measurements. An experiment with other defaults changes them by
 /// `#[command(mut_arg("rounds", |argument| argument.default_value("5")))]`.
@@ -42,6 +42,12 @@ pub fn count<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, St
 /// Parses a number of connections, clients or callers.
 pub fn clients(text: &str) -> Result<usize, String> {
     count::<1, CLIENTS_MAX>(text)
+}
+
+/// Parses a number of keys.
+pub fn keys(text: &str) -> Result<u64, String> {
+    let keys = text.parse().ok().filter(|keys| (1..=KEYS_MAX).contains(keys));
+    keys.ok_or_else(|| format!("the number of keys is 1 to {KEYS_MAX}"))
 }
 
 /// Parses the seconds of a measurement.

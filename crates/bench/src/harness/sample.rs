@@ -11,13 +11,13 @@ use crate::{
 };
 
 /// Above this share of its processor the load side may be what limits a measurement.
-const LOAD_SHARE_HIGH: f64 = 0.95;
+pub const LOAD_SHARE_HIGH: f64 = 0.95;
 
 /// Below this share of a processor the server was not what limited it.
-const SERVER_SHARE_LOW: f64 = 0.90;
+pub const SERVER_SHARE_LOW: f64 = 0.90;
 
 /// Delay of an open loop's requests (99th percentile) above which a row is marked.
-const LATE_US: f64 = 250.0;
+const LATE_US: f64 = 100.0;
 
 /// Processors used by programs that have nothing to do with it, above which a row is marked.
 const DISTURBED: f64 = 0.1;
