@@ -14,13 +14,12 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Endpoint;
 
 use crate::{
-    busload::{Served, Server, Starter, Table},
     cleanup::{Cleanup, Directory, directories},
-    cli::busload_at,
     clock::{duration_ns, now_ns},
     limits::{CHUNK_FILL, CHUNK_POLL},
     machine,
     remote::{Distance, Remote},
+    server::{Served, Server, Starter, Table, busload_at},
 };
 
 /// Prefix of the store that an experiment reads.

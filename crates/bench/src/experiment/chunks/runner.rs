@@ -16,19 +16,18 @@ use super::{
     load::{self, Picks, Plan},
 };
 use crate::{
-    busload::{self, Server},
     cleanup::Directory,
     experiment::store_bench::{PREFIX, StoreBench, wait_local},
-    failures::Failures,
     harness::{
-        Answering, Point, Sample, Usage,
-        sample::{MEAN_US, P50_US, P99_US, PER_S, SECONDS},
+        Answering, Point, Sample,
+        sample::{MEAN_US, PER_S},
     },
     limits::{CHUNK_LIST, POOL_REQUESTS},
     measure::{self, Pace, measure},
     random::Random,
     remote::Distance,
     requests::Pool,
+    server::{self, Server},
     stats::{float, float_of, ratio},
     store::Traffic,
 };
@@ -62,6 +61,9 @@ impl<'a> Runner<'a> {
     /// Measures a row once.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = self.arguments.rounds.seed_of(round);
+        if !matches!(case.section, Section::Chain | Section::Reads | Section::Throughput) {
+            self.stop()?;
+        }
         match case.section {
             Section::Cold => return self.cold_file(case, seed),
             Section::ThunderingHerd => return self.thundering_herd(case),
@@ -104,7 +106,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Makes a table over a store of the object store.
-    pub fn table(&self, name: &'static str, prefix: &str, options: &str) -> busload::Table {
+    pub fn table(&self, name: &'static str, prefix: &str, options: &str) -> server::Table {
         self.bench.table(name, &self.bench.remote.url(prefix), options)
     }
 
@@ -282,7 +284,12 @@ impl<'a> Runner<'a> {
             window: self.arguments.rounds.seconds,
             progress: None,
         };
-        let sample = sample_of(&measure(&plan)?, self.arguments.rounds.seconds);
+        let mut sample = measure(&plan)?;
+        let nils = sample.counted("nil");
+        if 0 < nils {
+            sample.failed.wrong.count += nils;
+            sample.failed.wrong.example = Some("nil for a chunk that is there".to_owned());
+        }
         // Little's law: a pipeline's time is what all connections together need for one each.
         let under_way = float_of(case.callers * case.batch);
         let mean_s = ratio(under_way, sample.or_zero(PER_S));
@@ -315,19 +322,4 @@ pub fn with_traffic(sample: Sample, traffic: &Traffic) -> Sample {
         .with(FOREGROUND, float(traffic.foreground.requests))
         .with(REPEATED, float(traffic.repeated))
         .with(FILLS, float(traffic.fills.requests))
-}
-
-fn sample_of(measured: &measure::Sample, seconds: Duration) -> Sample {
-    let oddities = &measured.oddities;
-    let mut sample = Sample::default();
-    let example = (0 < oddities.nils).then(|| "nil for a chunk that is there".to_owned());
-    sample.failed.wrong = Failures { count: oddities.nils, example };
-    sample.failed.refused = Failures { count: oddities.errors, example: oddities.example.clone() };
-    let (thread, server, others) = (measured.load_cpu, measured.server_cpu, measured.lost);
-    sample
-        .with(SECONDS, seconds.as_secs_f64())
-        .with(PER_S, measured.requests_per_s)
-        .with(P50_US, measured.p50_us)
-        .with(P99_US, measured.p99_us)
-        .with_thread(&Usage { thread, server, others, ..Usage::default() })
 }

@@ -15,7 +15,6 @@ use super::{
     tree::TreeStore,
 };
 use crate::{
-    busload::{Server, Table},
     clock::{duration_ns, now_ns},
     experiment::store_bench::{PREFIX, StoreBench, name_of, wait_local},
     failures::Failure,
@@ -25,6 +24,7 @@ use crate::{
     },
     limits::DOLT_REPLAYS_MAX,
     remote::Remote,
+    server::{Server, Table},
     stats::{float, float_of, mebibytes, median, new_histogram, percentile_us, ratio, record},
     store::Traffic,
 };
