@@ -15,15 +15,13 @@ use crate::{
     counters::Counters,
     harness::{
         Answering, Ends, Mark, Number, Sample, Usage, Watched,
-        sample::{
-            CPU_LOAD, CPU_SERVER, LOAD_SHARE_HIGH, LOST_SHARE, P999_US, PER_S, SERVER_SHARE_LOW,
-        },
+        sample::{CPU_LOAD, CPU_SERVER, LOAD_SHARE_HIGH, LOST_SHARE, P999_US, SERVER_SHARE_LOW},
     },
     limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES},
     load::{Driver, Group, OpenLoop},
     random::Random,
     requests::{Cursor, KeySpace, Pool, letters, write_set},
-    stats::{percentile_us, record},
+    stats::{float, percentile_us, record},
 };
 
 /// Processor time of the server by request.
@@ -102,11 +100,12 @@ fn measure_closed(group: &mut Group, plan: &Plan<'_>, pipeline: usize) -> Result
 
 /// Measures an open loop, whose thread is always busy.
 fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample> {
-    let from_ns = now_ns() + duration_ns(plan.warm_up);
+    let start_ns = now_ns();
+    let from_ns = start_ns + duration_ns(plan.warm_up);
     let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.window) };
     let cursor = Cursor::new(plan.pool, plan.start);
     let mut marks = Vec::with_capacity(2);
-    let open = OpenLoop { pool: plan.pool, cursor, rate, window };
+    let open = OpenLoop { pool: plan.pool, cursor, rate, start_ns, window };
     let counters = group.run_open(open, || marks.push(plan.mark()))?;
     let (Some(start), Some(end)) = (marks.first(), marks.last()) else {
         bail!("an open loop that never began");
@@ -116,8 +115,7 @@ fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample>
 
 fn sample(counters: &Counters, window: Window, usage: &Usage) -> Sample {
     let sample = Sample::of(counters, window, Ends::WithWindow);
-    let requests = sample.or_zero(PER_S) * usage.wall_s;
-    let server_us = |server| server * usage.wall_s * 1e6 / requests.max(1.0);
+    let server_us = |server| server * usage.wall_s * 1e6 / float(counters.answered.max(1));
     sample
         .with(P999_US, percentile_us(&counters.latency_ns, 99.9))
         .with(CPU_LOAD, usage.thread)
@@ -223,7 +221,7 @@ impl Driver for Fill {
         let pipeline = &mut self.pipelines[connection];
         pipeline.clear();
         let keys = self.keys.by_ref().take(self.pipeline);
-        let count = keys.map(|key| write_set(pipeline, key, &self.value)).count();
+        let count = keys.inspect(|key| write_set(pipeline, *key, &self.value)).count();
         u32::try_from(count).expect("within the limit of a pipeline")
     }
 

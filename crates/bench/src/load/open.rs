@@ -22,13 +22,15 @@ use crate::{
     stats::record,
 };
 
-/// Requests that are sent from now on at a fixed rate; those before the window are the warm-up.
+/// Requests that are sent at a fixed rate; those before the window are the warm-up.
 #[derive(Debug)]
 pub struct OpenLoop<'a> {
     pub pool: &'a Pool,
     pub cursor: Cursor,
     /// Requests per second over all connections.
     pub rate: u64,
+    /// When the first is due.
+    pub start_ns: u64,
     pub window: Window,
 }
 
@@ -60,7 +62,7 @@ impl Group {
             window: plan.window,
             counters: Counters::new()?,
         };
-        let mut schedule = Schedule::new(now_ns(), plan.rate);
+        let mut schedule = Schedule::new(plan.start_ns, plan.rate);
         let (mut in_window, mut past_window) = (false, false);
         loop {
             let now_ns = now_ns();
