@@ -61,32 +61,27 @@ pub fn chunks(arguments: &Chunks) -> Result<()> {
     let out = &arguments.store.out;
     let mut table = Table::open(&LAYOUT, Some(&out.join("statistics.csv")), &about)?;
     let mut runner = Runner::new(arguments, bench, chain);
-    let (ms, rounds) = (arguments.store.distance.first_byte, arguments.rounds.rounds);
+    let ms = arguments.store.distance.first_byte;
     for section in Section::value_variants() {
-        let (title, rounds) = match section {
-            Section::Chain => (
-                format!("A chain of {} dependent reads, store {ms} ms away", arguments.chain),
-                rounds,
-            ),
-            Section::Reads => (format!("Random reads, store {ms} ms away"), rounds),
-            Section::Throughput => {
-                ("As many warm chunks as the server's processor gives".to_owned(), rounds)
+        let title = match section {
+            Section::Chain => {
+                format!("A chain of {} dependent reads, store {ms} ms away", arguments.chain)
             }
-            Section::Cold => {
-                ("Random reads of a whole file from an empty cache".to_owned(), rounds)
-            }
+            Section::Reads => format!("Random reads, store {ms} ms away"),
+            Section::Throughput => "As many warm chunks as the server's processor gives".into(),
+            Section::Cold => "Random reads of a whole file from an empty cache".into(),
             Section::ThunderingHerd => {
-                (format!("{} callers, one cold chunk", arguments.thundering_herd), rounds)
+                format!("{} callers, one cold chunk", arguments.thundering_herd)
             }
             Section::Open => {
-                let files = arguments.open_files;
-                (format!("Opening a store of {files} table files, {ms} ms away"), rounds)
+                format!("Opening a store of {} table files, {ms} ms away", arguments.open_files)
             }
-            // Long, so measured once.
-            Section::Memory => ("Memory: the index, and while a file fills".to_owned(), 1),
+            Section::Memory => "Memory: the index, and while a file fills".into(),
         };
         if arguments.section.contains(section) {
             let cases = cases::of(*section, arguments);
+            // A large file takes long.
+            let rounds = if *section == Section::Memory { 1 } else { arguments.rounds.rounds };
             table.group(&title, &cases, rounds, |case, round| runner.measure(case, round))?;
         }
     }
@@ -96,8 +91,7 @@ pub fn chunks(arguments: &Chunks) -> Result<()> {
     let title = "Resident size of the server while a file fills";
     let chart = Chart::new(title, Axis::linear("seconds"), Axis::linear("MiB")).joined(growth);
     draw(out, "chunks-memory.svg", &[chart])?;
-    let targets = targets(&table);
-    print_targets(&targets);
+    print_targets(&targets(&table));
     // A fast wrong answer is none, nor is a refusal.
     match table.failed().count() {
         0 => Ok(()),

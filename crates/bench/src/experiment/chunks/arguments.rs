@@ -43,18 +43,6 @@ What is measured
   pread+send     a thread on the server's processor that preads what is asked for and sends it
                  over loopback
 
-Sections
-  chain        dependent reads: --chain chunks one after the other, by one caller, in every state
-  reads        random reads by --callers
-  throughput   as many warm chunks a second as one core gives, as stored and decoded: server on
-               one processor, load on another
-  cold         random reads of a whole file from an empty cache: foreground reads, fills and
-               bytes, from the proxy's log
-  thundering-herd         --thundering-herd callers ask for one cold chunk at once: GETs
-  open         a store of --open-files table files: seconds until its chunks are found, with an
-               empty and a warm cache
-  memory       memory of the index by chunk; resident size while a file of --memory-bytes fills
-
 Columns
   Times are of requests, in microseconds; k/s are thousands of chunks. `x direct` is how many
   times more chunks a second than directly, at the same load; `x check` the median time beside
@@ -78,19 +66,21 @@ Examples
 /// A part of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Section {
-    /// A chain of dependent reads by one caller
+    /// Dependent reads in every state: --chain chunks one after the other, by one caller
     Chain,
-    /// Random reads by some callers
+    /// Random reads by --callers, in every state
     Reads,
-    /// As many chunks a second as one core gives
+    /// As many warm chunks a second as one core gives, as stored and decoded
     Throughput,
-    /// Random reads of a whole file from an empty cache: what they cost the store
+    /// Random reads of a whole file from an empty cache: what they cost the store, from the
+    /// proxy's log
     Cold,
-    /// Many callers, one cold chunk
+    /// --thundering-herd callers ask for one cold chunk at once
     ThunderingHerd,
-    /// Opening a store of many table files
+    /// A store of --open-files table files: seconds until its chunks are found, with an empty
+    /// and a warm cache
     Open,
-    /// Memory of indexes, and while a large file fills
+    /// Memory of the index by chunk; resident size while a file of --memory-bytes fills
     Memory,
 }
 
@@ -138,7 +128,12 @@ pub struct Chunks {
     #[arg(long, value_name = "N", default_value = "4", value_parser = clients)]
     pub throughput_callers: usize,
     /// Addresses of a GetChunks call
-    #[arg(long, value_name = "N", default_value = "256", value_parser = count::<1, CHUNK_BATCH_MAX>)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "256",
+        value_parser = count::<1, CHUNK_BATCH_MAX>
+    )]
     pub batch: usize,
     /// Requests under way on a pipelined RESP connection
     #[arg(long, value_name = "N", default_value = "64", value_parser = count::<1, CHUNK_BATCH_MAX>)]

@@ -40,16 +40,6 @@ What is measured
   `records` lays chunks out anew. `legacy` asks as clients do that do not know
   StreamChunkLocations.
 
-Sections
-  clone        one client: the list of files, then whole files, three at a time
-  clones       --clients of them at once
-  scan         every chunk of the current version, for one node after the other all its children
-               at once
-  point        --chains rows by key: chains of chunks from the root to a leaf, each named by the
-               one before
-  fetch        a client that has all but the last --new pushes: a walk from the root, as fast as
-               chunks come
-
 Columns
   `x direct` and `x plain` are how many times faster than directly, and than one plain download of
   as many bytes; `of 0 ms` is the time beside that with the store at 0 ms. p50 and p99 are of the
@@ -73,15 +63,17 @@ Examples
 /// A part of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Section {
-    /// Whole files, by one client
+    /// One client: the list of files, then whole files, three at a time
     Clone,
-    /// Whole files, by many clients at once
+    /// --clients of them at once
     Clones,
-    /// All chunks of the current version, node by node
+    /// Every chunk of the current version: for one node after the other all its children at once
     Scan,
-    /// Rows by key: each chunk names the next
+    /// --chains rows by key: chains of chunks from the root to a leaf, each named by the one
+    /// before
     Point,
-    /// What a client lacks of the current version
+    /// A client that has all but the last --new pushes: a walk from the root, as fast as chunks
+    /// come
     Fetch,
 }
 
