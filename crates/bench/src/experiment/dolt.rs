@@ -22,8 +22,6 @@ mod client;
 mod runner;
 mod tree;
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
@@ -79,13 +77,7 @@ pub fn dolt(arguments: &Dolt) -> Result<()> {
         if arguments.section.contains(section) {
             let cases = cases::of(*section, arguments);
             let rounds = arguments.rounds;
-            let rows =
-                table.group(&title, &cases, rounds, |case, round| runner.measure(case, round))?;
-            let mut titles: BTreeMap<_, Vec<_>> = BTreeMap::new();
-            for row in rows.iter().filter(|row| row.case.way.is_busload()) {
-                titles.entry(&row.sample.remark).or_default().push(row.case.title());
-            }
-            titles.iter().for_each(|(calls, titles)| println!("{calls}: {}", titles.join("; ")));
+            table.group(&title, &cases, rounds, |case, round| runner.measure(case, round))?;
         }
     }
     runner.stop()?;

@@ -58,14 +58,6 @@ impl Case {
     fn streams(&self) -> String {
         format!("{:?}", self.streams).to_lowercase()
     }
-
-    /// Names the way, the layout and the streams.
-    pub fn title(&self) -> String {
-        let legacy = if self.streams == Streams::Legacy { self.streams() } else { String::new() };
-        let mut parts = vec![name_of(&self.way), self.layout(), legacy];
-        parts.retain(|part| !part.is_empty());
-        parts.join(", ")
-    }
 }
 
 /// Returns the cases of a section; those that people compare are neighbours.
