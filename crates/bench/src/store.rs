@@ -41,7 +41,7 @@ const PHRASES: [&[u8; 36]; 4] = [
 /// Filler of made-up chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filler {
-    /// Compresses about 2:1.
+    /// Filler that compresses about 2:1.
     Half,
     Random,
 }

@@ -48,7 +48,7 @@ use crate::{
     stats::{float_of, ratio},
 };
 
-/// What a fill may take by default: its parts in flight (64 MiB), what has landed and is joinable
+/// Memory that a fill may take by default: parts in flight (64 MiB), what has come and is joinable
 /// (16 MiB), and buffers.
 const GROWN_WANTED_MIB: f64 = 192.0;
 

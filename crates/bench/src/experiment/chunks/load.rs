@@ -75,7 +75,7 @@ pub async fn run(chain: &ChainStore, callers: Vec<Caller>, plan: &Plan) -> Resul
     Ok(sample.with_thread(&usage))
 }
 
-/// What all callers share.
+/// State that all callers of a load share.
 struct Callers<'a> {
     chain: &'a ChainStore,
     window: Window,

@@ -19,7 +19,7 @@ use crate::{
 /// Command of Dolt that is replayed.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// Whole files.
+    /// Downloads of whole files.
     Clone,
     /// All chunks of the current version, node by node.
     Scan,
