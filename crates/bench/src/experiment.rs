@@ -10,6 +10,7 @@ mod growth;
 mod kv;
 mod postgres;
 mod recovery;
+mod store_bench;
 
 use std::path::Path;
 

@@ -33,7 +33,6 @@ mod load;
 mod machine;
 mod measure;
 mod null_server;
-mod presence;
 mod random;
 mod remote;
 mod report;
@@ -43,11 +42,10 @@ mod schedule;
 mod server;
 mod sockets;
 mod stats;
+mod store;
 mod strace;
-mod table_files;
 mod tables;
 mod targets;
-mod traffic;
 
 use std::process::ExitCode;
 
