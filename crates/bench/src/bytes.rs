@@ -22,7 +22,7 @@ pub fn bytes_text(bytes: u64) -> String {
     let Some((shift, unit)) = units.into_iter().find(|(shift, _)| 1 <= bytes >> shift) else {
         return format!("{bytes} B");
     };
-    let whole = crate::report::measurement(
+    let whole = crate::harness::measurement(
         crate::stats::float(bytes) / crate::stats::float(1_u64 << shift),
     );
     format!("{} {unit}", whole.trim_end_matches(".00").trim_end_matches(".0"))

@@ -134,28 +134,3 @@ pub struct Setup {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 }
-
-// Used by experiments that are not on the harness yet.
-use anyhow::Result;
-use std::time::Duration;
-
-pub fn times(warm_up: f64, seconds: f64) -> Result<(Duration, Duration)> {
-    if !(0.01..=3_600.0).contains(&seconds) || !(0.0..=3_600.0).contains(&warm_up) {
-        bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
-    }
-    Ok((Duration::from_secs_f64(warm_up), Duration::from_secs_f64(seconds)))
-}
-
-pub fn check_rounds(rounds: usize) -> Result<()> {
-    if rounds == 0 {
-        bail_usage!("--rounds is at least 1");
-    }
-    Ok(())
-}
-
-pub fn check_clients(clients: usize) -> Result<()> {
-    if clients == 0 || crate::limits::CLIENTS_MAX < clients {
-        bail_usage!("the number of connections is 1 to {}", crate::limits::CLIENTS_MAX);
-    }
-    Ok(())
-}

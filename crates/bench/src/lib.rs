@@ -3,12 +3,11 @@
 //! ```text
 //!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, dolt, disk}
 //!              |
-//!              +--> server, busload: programs, started, pinned, stopped by cleanup in any case
-//!              +--> remote: an S3 server in this process, as far away as asked for
+//!              +--> harness: cases measured in rounds, medians, ratios, table, CSV, charts, targets
+//!              +--> server: programs, started, pinned, stopped by cleanup in any case
+//!              +--> remote, store: an S3 server in this process, as far away as asked for
 //!              +--> measure --> load: one thread, one epoll, requests built ahead
-//!              +--> counters --> sample: what many clients saw, processors used
-//!              +--> tables: rows measured in turns, medians, ratios
-//!              +--> report (table, CSV), chart (SVG), targets
+//!              +--> counters: what a load saw; failures: what was refused or wrong
 //! ```
 //!
 //! The server is measured from outside, as its peers are; only `postgres` also uses busload's
@@ -20,7 +19,6 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
-mod chart;
 mod cleanup;
 mod cli;
 mod clock;
@@ -35,26 +33,19 @@ mod measure;
 mod null_server;
 mod random;
 mod remote;
-mod report;
 mod requests;
-mod sample;
 mod schedule;
 mod server;
 mod sockets;
 mod stats;
 mod store;
 mod strace;
-mod tables;
-mod targets;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::{
-    cli::{Cli, Command, UsageError},
-    server as busload,
-};
+use crate::cli::{Cli, Command, UsageError};
 
 /// Does what the command line says. Wrong arguments end with 2, everything else that fails with 1.
 pub fn run() -> ExitCode {

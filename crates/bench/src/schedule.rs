@@ -32,20 +32,6 @@ impl Schedule {
     }
 }
 
-/// Parses `10000`, `10k` or `1M`.
-pub fn parse_rate(text: &str) -> Result<u64, String> {
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
-        _ => (text, 1),
-    };
-    let rate = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    match rate {
-        Some(rate) if (1..=crate::limits::RATE_MAX).contains(&rate) => Ok(rate),
-        _ => Err("a rate is a number of requests per second, as 10000, 10k or 1M".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -85,11 +85,6 @@ impl Processors {
         self.load_cpu.bind_thread()
     }
 
-    /// Has nothing to refuse: lists are checked where they are parsed.
-    pub fn check(&self) -> Result<()> {
-        Ok(())
-    }
-
     pub fn text(&self) -> String {
         format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
     }

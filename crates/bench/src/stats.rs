@@ -42,22 +42,6 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// Makes a sample whose numbers are the medians of the same numbers of several samples, and whose
-/// optional numbers those of the samples that have them; all other fields are defaults.
-macro_rules! medians {
-    ($samples:expr, [$($number:ident),*], [$($optional:ident),*]) => {
-        Self {
-            $($number: $crate::stats::median($samples.iter().map(|sample| sample.$number))
-                .unwrap_or(0.0),)*
-            $($optional: $crate::stats::median(
-                $samples.iter().filter_map(|sample| sample.$optional)
-            ),)*
-            ..Self::default()
-        }
-    };
-}
-pub(crate) use medians;
-
 /// `value / base`, or `None` where that says nothing.
 pub fn ratio(value: f64, base: f64) -> Option<f64> {
     (0.0 < base && value.is_finite()).then(|| value / base)

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 
-pub use crate::bytes::parse_bytes;
 use crate::limits::{CLIENTS_MAX, KEYS_MAX, RATE_MAX, ROUNDS_MAX};
 
 /// Rounds of measurements. An experiment with other defaults changes them by

@@ -9,12 +9,12 @@ use super::{
     rows::Distribution,
 };
 use crate::{
-    busload::Binary,
     harness::{
         Rounds,
         arguments::{clients, count, number, rate},
     },
     limits::KEYS_MAX,
+    server::Binary,
 };
 
 /// The manual page below the flags.

@@ -17,12 +17,12 @@ use super::{
     table::{BATCH, STATEMENTS_PER_S},
 };
 use crate::{
-    busload::{Server, Starter, Table},
     cleanup::Cleanup,
     clock::{Window, duration_ns, now_ns, pause},
     counters::Counters,
     failures::Failure,
     harness::{Answering, Ends, Mark, Sample, Usage, Watched, sample::PER_S},
+    server::{Server, Starter, Table},
     stats::float,
 };
 
