@@ -25,7 +25,7 @@
 //! [`Table::group`] measures some cases in turns, forwards in one round and backwards in the next,
 //! so that a machine that gets slower does so for all of them. It appends every round to the CSV
 //! file, then the medians (round 0) with their ratios, and prints the medians with their spread.
-//! What went wrong is in every sample: [`Failed`] requests and counts add up over the rounds, and
+//! What went wrong is in every sample: `Failed` requests and counts add up over the rounds, and
 //! the notes of a row tell them.
 
 pub mod arguments;
