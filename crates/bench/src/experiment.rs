@@ -1,4 +1,6 @@
-//! The experiments, each a file: start, load, measure, report.
+//! The experiments, each a file or a folder: arguments, cases, a layout, one measurement.
+//!
+//! Those on memory tables (`kv`, `connections`, `growth`, `recovery`) share what is in this file.
 
 mod chunks;
 mod connections;
@@ -8,178 +10,89 @@ mod growth;
 mod kv;
 mod postgres;
 mod recovery;
+mod store_bench;
 
-use std::{net::SocketAddr, path::Path};
+use std::path::Path;
 
-use anyhow::{Context, Result};
-use rustix::process::Pid;
+use anyhow::Result;
 
 pub use self::{
     chunks::{Chunks, chunks},
-    connections::connections,
+    connections::{Connections, connections},
     disk::{Disk, disk},
     dolt::{Dolt, dolt},
-    growth::growth,
-    kv::kv,
+    growth::{Growth, growth},
+    kv::{Kv, kv},
     postgres::{Postgres, postgres},
-    recovery::recovery,
+    recovery::{Recovery, recovery},
 };
 use crate::{
-    cleanup::{Cleanup, Directory},
-    cli::{Setup, bail_usage},
-    clock::utc_now,
+    cleanup::Cleanup,
+    cli::Setup,
+    harness::{Table, TableLayout},
     machine,
-    measure::{Plan, Sample, fill, measure},
-    random::Random,
-    report::{Csv, Field},
-    requests::{KeySpace, Operation},
-    server::{Durability, Kind, Launch, Programs, Server},
+    server::{Durability, Launch, Server, ServerKind, Starter, busload_at, words},
 };
 
-/// State that the experiments on memory tables share.
+/// Servers with memory tables, and where they run.
 struct Bench<'a> {
     cleanup: Cleanup,
-    programs: Programs,
+    starter: Starter,
     setup: &'a Setup,
     about: String,
 }
 
 impl<'a> Bench<'a> {
     /// Finds the programs, binds the load's thread and prints what is measured where.
-    fn new(setup: &'a Setup, kinds: &[Kind], durable: bool) -> Result<Self> {
-        let programs = setup.programs(kinds)?;
+    fn new(
+        setup: &'a Setup,
+        kinds: &[ServerKind],
+        mut durabilities: impl Iterator<Item = Durability>,
+        more: &str,
+    ) -> Result<Self> {
+        let directory = setup.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let needs_busload = kinds.contains(&ServerKind::Busload);
+        let busload = if needs_busload {
+            busload_at(setup.binary.busload.as_deref())?
+        } else {
+            "busload".into()
+        };
+        let cpus = Some(setup.processors.server_cpu.clone());
+        let starter = Starter {
+            redis: setup.redis.clone(),
+            redis_arguments: words(&setup.redis_args),
+            ..setup.binary.starter(busload, cpus, directory.clone())
+        };
         let cleanup = Cleanup::install()?;
         setup.processors.bind_load()?;
-        if durable && machine::is_memory_file_system(&setup.directory())? {
-            eprintln!(
-                "warning: {} is in memory: durable measurements mean nothing there (--dir)",
-                setup.directory().display()
-            );
+        let is_durable = durabilities.any(|durability| durability != Durability::None);
+        if is_durable && machine::is_memory_file_system(&directory)? {
+            let directory = directory.display();
+            eprintln!("warning: {directory} is in memory: durable cases mean nothing (--dir)");
         }
-        let about = about(setup, &programs, kinds)?;
+        let programs: Vec<&Path> = kinds
+            .iter()
+            .filter_map(|kind| match kind {
+                ServerKind::Busload => Some(starter.busload.as_path()),
+                ServerKind::Redis => Some(starter.redis.as_path()),
+                ServerKind::Null => None,
+            })
+            .collect();
+        let about = machine::about(&programs, [setup.processors.text(), more.to_owned()])?;
         println!("{about}");
-        Ok(Self { cleanup, programs, setup, about })
+        Ok(Self { cleanup, starter, setup, about })
     }
 
     /// Starts a server in a new directory.
-    fn start(
-        &self,
-        kind: Kind,
-        durability: Durability,
-        net_threads: u32,
-        null: (Operation, usize),
-    ) -> Result<Target> {
-        let directory = self.cleanup.directory(&self.setup.directory())?;
-        let server = self.start_in(directory.path(), kind, durability, net_threads, null)?;
-        Ok(Target {
-            name: kind.name(),
-            address: server.address(),
-            pid: Some(server.pid()),
-            started: Some((server, directory)),
-        })
+    fn start(&self, launch: &Launch) -> Result<Server> {
+        let data = self.cleanup.directory(&self.starter.directory)?;
+        self.starter.launch(&self.cleanup, data, launch, &[])
     }
 
-    /// Opens the file for the measurements, if one was asked for.
-    fn csv<R>(&self, fields: &'static [Field<R>]) -> Result<Option<Csv<R>>> {
-        let path = self.setup.csv.as_deref();
-        path.map(|path| Csv::open(path, &self.about, fields)).transpose()
+    /// Opens the table, and the file for the measurements if one was asked for.
+    fn table<C: Copy>(&self, title: &str, layout: &'static TableLayout<C>) -> Result<Table<C>> {
+        let table = Table::open(layout, self.setup.csv.as_deref(), &self.about)?;
+        table.print_heading(title);
+        Ok(table)
     }
-
-    fn start_in(
-        &self,
-        directory: &Path,
-        kind: Kind,
-        durability: Durability,
-        net_threads: u32,
-        null_reply: (Operation, usize),
-    ) -> Result<Server> {
-        let launch = Launch { kind, durability, net_threads, directory, null_reply };
-        self.programs.start(&self.cleanup, &launch)
-    }
-}
-
-/// A server under measurement.
-struct Target {
-    name: &'static str,
-    address: SocketAddr,
-    pid: Option<Pid>,
-    /// The directory goes after the server.
-    started: Option<(Server, Directory)>,
-}
-
-impl Target {
-    /// Writes out what it has written so far, so that the next measurement starts from a quiet
-    /// disk.
-    fn settle(&self) -> Result<()> {
-        self.started.as_ref().map_or(Ok(()), |(_, directory)| machine::settle(directory.path()))
-    }
-
-    /// A plan for any server, for this one.
-    fn plan<'a>(&self, plan: &Plan<'a>) -> Plan<'a> {
-        Plan { address: self.address, pid: self.pid, ..*plan }
-    }
-
-    /// Ends a server whose data nobody needs any more.
-    fn discard(self) {
-        drop(self.started);
-    }
-}
-
-/// Writes all keys to every server, over this many connections.
-fn fill_all(targets: &[Target], clients: usize, space: KeySpace) -> Result<()> {
-    targets.iter().try_for_each(|target| {
-        fill(target.address, clients, space, 0..space.keys)
-            .with_context(|| format!("filling {}", target.name))
-    })
-}
-
-/// Measures servers in turns; their medians. The baseline, named last, goes first. Before each
-/// measurement of a durable case the server's disk is settled.
-fn medians(
-    targets: &[Target],
-    rounds: usize,
-    seed: u64,
-    durability: Durability,
-    plan: &Plan<'_>,
-) -> Result<Vec<Sample>> {
-    let mut random = Random::new(seed);
-    let mut samples = vec![Vec::new(); targets.len()];
-    for _ in 0..rounds {
-        let start = random.next() >> 8;
-        for (target, samples) in targets.iter().zip(&mut samples).rev() {
-            if durability != Durability::None {
-                target.settle()?;
-            }
-            let plan = Plan { start, ..target.plan(plan) };
-            samples.push(measure(&plan).with_context(|| format!("measuring {}", target.name))?);
-        }
-    }
-    Ok(samples.iter().map(|samples| Sample::median(samples)).collect())
-}
-
-/// Date, machine and versions in one line.
-fn about(setup: &Setup, programs: &Programs, kinds: &[Kind]) -> Result<String> {
-    let mut parts = vec![utc_now(), machine::describe()];
-    parts.push(setup.processors.text());
-    for kind in kinds {
-        match kind {
-            Kind::Busload => parts.push(machine::program_version(&programs.busload)?),
-            Kind::Redis => parts.push(machine::program_version(&programs.redis)?),
-            Kind::Null => {}
-        }
-    }
-    Ok(parts.join("; "))
-}
-
-/// Refuses a list with nothing in it.
-fn require<T>(list: &[T], what: &str) -> Result<()> {
-    if list.is_empty() {
-        bail_usage!("{what} needs at least one value");
-    }
-    Ok(())
-}
-
-/// The reply of the null server where nobody cares.
-fn null_reply(space: KeySpace) -> (Operation, usize) {
-    (Operation::Set, space.value_bytes)
 }

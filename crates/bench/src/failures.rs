@@ -62,11 +62,6 @@ impl Failed {
         self.refused.count + self.wrong.count
     }
 
-    /// Returns one of them; a wrong answer rather than a refusal.
-    pub fn example(&self) -> Option<&str> {
-        self.wrong.example.as_deref().or(self.refused.example.as_deref())
-    }
-
     /// Returns the notes beside a row in which some requests failed.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let kinds = [("REFUSED", &self.refused), ("WRONG", &self.wrong)].into_iter();

@@ -3,12 +3,11 @@
 //! ```text
 //!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, dolt, disk}
 //!              |
-//!              +--> server, busload: programs, started, pinned, stopped by cleanup in any case
-//!              +--> remote: an S3 server in this process, as far away as asked for
+//!              +--> harness: cases measured in rounds, medians, ratios, table, CSV, charts, targets
+//!              +--> server: programs, started, pinned, stopped by cleanup in any case
+//!              +--> remote, store: an S3 server in this process, as far away as asked for
 //!              +--> measure --> load: one thread, one epoll, requests built ahead
-//!              +--> counters --> sample: what many clients saw, processors used
-//!              +--> tables: rows measured in turns, medians, ratios
-//!              +--> report (table, CSV), chart (SVG), targets
+//!              +--> counters: what a load saw; failures: what was refused or wrong
 //! ```
 //!
 //! The server is measured from outside, as its peers are; only `postgres` also uses busload's
@@ -19,37 +18,28 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
-mod busload;
 mod bytes;
-mod case;
-mod chart;
 mod cleanup;
 mod cli;
 mod clock;
 mod counters;
 mod experiment;
 mod failures;
+mod harness;
 mod limits;
 mod load;
 mod machine;
 mod measure;
 mod null_server;
-mod presence;
 mod random;
 mod remote;
-mod replies;
-mod report;
 mod requests;
-mod sample;
 mod schedule;
 mod server;
 mod sockets;
 mod stats;
+mod store;
 mod strace;
-mod table_files;
-mod tables;
-mod targets;
-mod traffic;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! The load side: one thread, one epoll, many connections.
 //!
 //! ```text
-//!   Pool or Template --pipelines--> connections ==> server
+//!   Pool or Fill    --pipelines--> connections ==> server
 //!                                       |
 //!        Driver <--finished(latency)-- replies counted
 //! ```
@@ -16,19 +16,19 @@
 //! pipeline.
 
 mod closed;
-mod connection;
 mod open;
 
 use std::net::SocketAddr;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use busload_resp::reply::ReplyCounter;
 
-use self::connection::Connection;
-pub use self::{
-    closed::Driver,
-    open::{OpenLoop, OpenResult},
+pub use self::{closed::Driver, open::OpenLoop};
+use crate::{
+    failures::{Failed, Failures},
+    limits::RECEIVE_BYTES,
+    sockets::{Poll, Socket},
 };
-use crate::{limits::RECEIVE_BYTES, replies::Oddities, sockets::Poll};
 
 /// Connections that are measured together.
 pub struct Group {
@@ -37,19 +37,48 @@ pub struct Group {
     received: Vec<u8>,
 }
 
+/// A socket and the replies it owes.
+#[derive(Debug)]
+struct Connection {
+    socket: Socket,
+    counter: ReplyCounter,
+}
+
+impl Connection {
+    fn send(&mut self, poll: &Poll, bytes: &[u8]) -> Result<usize> {
+        self.socket.send(poll, bytes)
+    }
+
+    /// Receives once and counts the replies that are whole now.
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<u32> {
+        let received = self.socket.receive(buffer)?;
+        let replies = self.counter.feed(received).context("the server sent what is no RESP")?;
+        Ok(u32::try_from(replies).expect("fewer replies than bytes received at once"))
+    }
+}
+
 impl Group {
     pub fn connect(address: SocketAddr, count: usize) -> Result<Self> {
         let (poll, sockets) = Poll::connect(address, count)?;
-        let connections = sockets.into_iter().map(Connection::new).collect();
+        let connection = |socket| Connection { socket, counter: ReplyCounter::default() };
+        let connections = sockets.into_iter().map(connection).collect();
         Ok(Self { poll, connections, received: vec![0; RECEIVE_BYTES] })
     }
 
-    /// Errors and nulls on all connections so far.
-    pub fn oddities(&self) -> Oddities {
-        let mut oddities = Oddities::default();
-        self.connections
-            .iter()
-            .for_each(|connection| oddities.add_connection(connection.counter()));
-        oddities
+    /// Returns the error replies on all connections so far.
+    pub fn failed(&self) -> Failed {
+        let mut failed = Failed::default();
+        for Connection { counter, .. } in &self.connections {
+            let example = counter.first_error().map(|text| String::from_utf8_lossy(text).into());
+            let counts = counter.counts();
+            let refused = Failures { count: counts.errors + counts.errors_nested, example };
+            failed.merge(&Failed { refused, wrong: Failures::default() });
+        }
+        failed
+    }
+
+    /// Counts the nulls on all connections so far: keys that were not there.
+    pub fn nils(&self) -> u64 {
+        self.connections.iter().map(|connection| connection.counter.counts().nulls).sum()
     }
 }

@@ -13,7 +13,7 @@ use rustix::{
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
-/// A set of processors, as `0` or `0-3,8`.
+/// A set of processors, as `0` or `0-3,8`; an empty one, `any`, is none in particular.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(BTreeSet<usize>);
 
@@ -23,7 +23,7 @@ impl std::str::FromStr for CpuList {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no list of processors as 0 or 0-3,8");
         let mut list = BTreeSet::new();
-        for part in text.split(',') {
+        for part in text.split(',').filter(|_| text != "any") {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let first: usize = first.parse().map_err(|_| wrong())?;
             let last: usize = last.parse().map_err(|_| wrong())?;
@@ -51,72 +51,66 @@ impl CpuList {
     pub fn bind_thread(&self) -> Result<()> {
         let mut set = CpuSet::new();
         self.0.iter().for_each(|cpu| set.set(*cpu));
-        sched_setaffinity(None, &set)
-            .with_context(|| format!("cannot run on processor {self}; choose others or `any`"))
+        let bound = if self.0.is_empty() { Ok(()) } else { sched_setaffinity(None, &set) };
+        bound.with_context(|| format!("cannot run on processor {self}; choose others or `any`"))
     }
 }
 
 impl std::fmt::Display for CpuList {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let numbers: Vec<_> = self.0.iter().map(usize::to_string).collect();
-        out.write_str(&numbers.join(","))
+        out.write_str(
+            if numbers.is_empty() { "any".to_owned() } else { numbers.join(",") }.as_str(),
+        )
     }
 }
 
 /// Processor time a process has used, all its threads together, in nanoseconds; `None` when it is
 /// gone. Exact to one clock tick (10 ms).
 pub fn process_cpu_ns(pid: Pid) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    Some(cpu_ticks(&stat)? * 1_000_000_000 / clock_ticks_per_second())
+    cpu_ns(&stat_of(pid)?, 2)
 }
 
 /// Processor time of a process, its children and those of its children that ended, in nanoseconds:
 /// a Postgres server, whose sessions are processes. `None` when it is gone.
 pub fn family_cpu_ns(parent: Pid) -> Option<u64> {
-    let parent = parent.as_raw_nonzero().get();
-    let stat = fs::read_to_string(format!("/proc/{parent}/stat")).ok()?;
-    let own_ns =
-        stat_fields(&stat, 11, 4)?.iter().sum::<u64>() * 1_000_000_000 / clock_ticks_per_second();
+    let own_ns = cpu_ns(&stat_of(parent)?, 4)?;
     let children_ns = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let directory = entry.ok()?.path();
         directory.file_name()?.to_str()?.parse::<u32>().ok()?;
         let stat = fs::read_to_string(directory.join("stat")).ok()?;
-        (stat_fields(&stat, 1, 1)? == [u64::try_from(parent).ok()?]).then_some(())?;
-        child_cpu_ns(&directory, &stat)
+        (parent_in(&stat)? == parent).then_some(())?;
+        // A session is a single thread, which `schedstat` is about: exact where the kernel says so.
+        let exact = fs::read_to_string(directory.join("schedstat")).ok();
+        let exact = exact.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+        exact.or_else(|| cpu_ns(&stat, 2))
     });
     Some(own_ns + children_ns.sum::<u64>())
 }
 
-/// Exact where the kernel says so, else to one clock tick. A session is a single thread, which
-/// `schedstat` is about.
-fn child_cpu_ns(directory: &Path, stat: &str) -> Option<u64> {
-    let exact = fs::read_to_string(directory.join("schedstat")).ok();
-    let exact = exact.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-    exact.or_else(|| Some(cpu_ticks(stat)? * 1_000_000_000 / clock_ticks_per_second()))
-}
-
-/// The parent of a process, if that one has this name.
+/// Returns the parent of a process, if that process has this name.
 pub fn parent_named(pid: Pid, name: &str) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    let (before, _) = stat.rsplit_once(')')?;
-    let (_, own_name) = before.split_once('(')?;
-    let parent = stat_fields(&stat, 1, 1)?;
-    (own_name == name).then_some(())?;
-    Pid::from_raw(i32::try_from(*parent.first()?).ok()?)
+    let stat = stat_of(pid)?;
+    let (_, own_name) = stat.rsplit_once(')')?.0.split_once('(')?;
+    parent_in(&stat).filter(|_| own_name == name)
 }
 
 /// Time the machine's processors spent in programs, in nanoseconds, to one clock tick.
 pub fn busy_ns() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let fields: Vec<u64> = stat
-        .lines()
-        .next()?
-        .split_ascii_whitespace()
-        .skip(1)
-        .map_while(|field| field.parse().ok())
-        .collect();
     // User, nice, system.
-    let ticks: u64 = fields.get(..3)?.iter().sum();
+    machine_ns(0, 3)
+}
+
+/// Time the host gave the machine's processors to others, in nanoseconds, to one clock tick.
+pub fn steal_ns() -> Option<u64> {
+    machine_ns(7, 1)
+}
+
+/// Adds up `count` of the times in `/proc/stat`.
+fn machine_ns(first: usize, count: usize) -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let fields = stat.lines().next()?.split_ascii_whitespace().skip(1 + first).take(count);
+    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
     Some(ticks * 1_000_000_000 / clock_ticks_per_second())
 }
 
@@ -147,13 +141,6 @@ pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
     Some(waits.sum())
 }
 
-/// Time the host gave the machine's processors to others, in nanoseconds, to one clock tick.
-pub fn steal_ns() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let ticks: u64 = stat.lines().next()?.split_ascii_whitespace().nth(8)?.parse().ok()?;
-    Some(ticks * 1_000_000_000 / clock_ticks_per_second())
-}
-
 /// Whether files in this directory live in memory, where a sync costs nothing and proves nothing.
 pub fn is_memory_file_system(directory: &Path) -> Result<bool> {
     let status = rustix::fs::statfs(directory)
@@ -167,6 +154,19 @@ pub fn settle(directory: &Path) -> Result<()> {
     let file = fs::File::open(directory)
         .with_context(|| format!("cannot open {}", directory.display()))?;
     rustix::fs::syncfs(file).context("syncfs")
+}
+
+/// Describes a run in one line: date, machine, versions of programs, and what more there is to say.
+pub fn about(
+    programs: &[&Path],
+    more: impl IntoIterator<Item = impl Into<String>>,
+) -> Result<String> {
+    let versions: Result<Vec<_>> =
+        programs.iter().map(|program| program_version(program)).collect();
+    let mut parts = vec![crate::clock::utc_now(), describe()];
+    parts.extend(versions?);
+    parts.extend(more.into_iter().map(Into::into));
+    Ok(parts.join("; "))
 }
 
 /// Describes the machine in one line.
@@ -199,22 +199,27 @@ fn cpu_model(cpu_info: &str) -> Option<&str> {
     line.split_once(':').map(|(_, model)| model.trim())
 }
 
-/// User and system time from a line of `/proc/PID/stat`.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    Some(stat_fields(stat, 11, 2)?.iter().sum())
+fn stat_of(pid: Pid) -> Option<String> {
+    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()
 }
 
-/// `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold anything, so
-/// fields are counted from its end: 0 is the state, 1 the parent, 11 and 12 user and system time,
-/// 13 and 14 those of children that ended.
+fn parent_in(stat: &str) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(*stat_fields(stat, 1, 1)?.first()?).ok()?)
+}
+
+/// Adds up user and system time, and with four `fields` those of children that ended.
+fn cpu_ns(stat: &str, fields: usize) -> Option<u64> {
+    let ticks: u64 = stat_fields(stat, 11, fields)?.iter().sum();
+    Some(ticks * 1_000_000_000 / clock_ticks_per_second())
+}
+
+/// Reads `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold anything,
+/// so fields are counted from its end: 0 is the state, 1 the parent, 11 and 12 user and system
+/// time, 13 and 14 those of children that ended.
 fn stat_fields(stat: &str, first: usize, count: usize) -> Option<Vec<u64>> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields
-        .split_ascii_whitespace()
-        .skip(first)
-        .take(count)
-        .map(|field| field.parse().ok())
-        .collect()
+    let fields = fields.split_ascii_whitespace().skip(first).take(count);
+    fields.map(|field| field.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -224,18 +229,17 @@ mod tests {
     #[test]
     fn lists_of_processors_have_ranges_and_are_checked() {
         assert_eq!("0-2,5".parse::<CpuList>().unwrap().to_string(), "0,1,2,5");
-        assert_eq!("7".parse::<CpuList>().unwrap().to_string(), "7");
+        assert_eq!("any".parse::<CpuList>().unwrap().to_string(), "any");
         for bad in ["", "x", "3-1", "0,", "99999999", "-1"] {
             assert!(bad.parse::<CpuList>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn processor_time_is_read_past_a_name_with_spaces_and_parentheses() {
+    fn fields_are_read_past_a_name_with_spaces_and_parentheses() {
         let stat = "12 (a ) b) (c) S 1 2 3 4 5 6 7 8 9 10 700 30 99 98";
-        assert_eq!(cpu_ticks(stat), Some(730));
-        assert_eq!(cpu_ticks("nonsense"), None);
-        assert_eq!(stat_fields(stat, 1, 1), Some(vec![1]));
+        assert_eq!(stat_fields(stat, 11, 2), Some(vec![700, 30]));
+        assert_eq!((stat_fields(stat, 1, 1), cpu_ns("nonsense", 2)), (Some(vec![1]), None));
     }
 
     #[test]
@@ -253,15 +257,7 @@ mod tests {
         assert_eq!((parent_named(pid, "sleep"), parent_named(pid, "postgres")), (Some(own), None));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(busy_ns().is_some() && memory_bytes().is_some());
-    }
-
-    #[test]
-    fn this_process_uses_memory_and_time() {
-        let own = rustix::process::getpid();
-        assert!(resident_bytes(own).unwrap() > 100_000);
-        assert!(process_cpu_ns(own).is_some());
-        assert!(run_queue_wait_ns(own).is_some());
-        assert!(steal_ns().is_some());
+        assert!(busy_ns().is_some() && steal_ns().is_some() && memory_bytes().is_some());
+        assert!(100_000 < resident_bytes(own).unwrap() && run_queue_wait_ns(own).is_some());
     }
 }

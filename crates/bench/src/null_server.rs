@@ -3,103 +3,57 @@
 //! It counts `*` bytes to know how many requests came (keys and values of the bench hold none) and
 //! sends that many copies of one reply.
 
-use std::{
-    io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime::Builder,
+};
 
-use crate::limits::{EVENTS_PER_TURN, PIPELINE_MAX, RECEIVE_BYTES};
+use crate::limits::{PIPELINE_MAX, RECEIVE_BYTES};
 
 /// Answers on `address` until killed, with bulk strings of `reply_bytes`, or with `+OK` when that
 /// is 0.
 pub fn run(address: SocketAddr, reply_bytes: usize) -> Result<()> {
-    let listener =
-        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
-    listener.set_nonblocking(true)?;
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, &listener, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-    let reply = reply(reply_bytes);
-    let replies = reply.repeat((64 * 1024 / reply.len()).clamp(1, PIPELINE_MAX));
-    let mut sockets: Vec<Option<TcpStream>> = vec![None];
-    let mut events = Vec::with_capacity(EVENTS_PER_TURN);
-    let mut received = vec![0; RECEIVE_BYTES];
-    eprintln!("ready resp={address}");
-    loop {
-        events.clear();
-        match epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).context("epoll_pwait2"),
-        }
-        for event in &events {
-            let index = usize::try_from(event.data.u64()).expect("registered from an index");
-            if index == 0 {
-                accept(&listener, &epoll, &mut sockets)?;
-            } else if let Some(socket) = &sockets[index]
-                && !answer(socket, &mut received, &reply, &replies)
-            {
-                sockets[index] = None;
-            }
-        }
-    }
-}
-
-fn reply(reply_bytes: usize) -> Vec<u8> {
-    match reply_bytes {
-        0 => b"+OK\r\n".to_vec(),
-        count => format!("${count}\r\n{}\r\n", "x".repeat(count)).into_bytes(),
-    }
-}
-
-fn accept(
-    listener: &TcpListener,
-    epoll: &rustix::fd::OwnedFd,
-    sockets: &mut Vec<Option<TcpStream>>,
-) -> Result<()> {
-    while let Ok((socket, _)) = listener.accept() {
-        socket.set_nonblocking(true)?;
-        socket.set_nodelay(true)?;
-        let index = u64::try_from(sockets.len()).expect("a count fits in 64 bits");
-        epoll::add(epoll, &socket, epoll::EventData::new_u64(index), epoll::EventFlags::IN)?;
-        sockets.push(Some(socket));
-    }
-    Ok(())
-}
-
-/// False when the connection is over.
-fn answer(mut socket: &TcpStream, received: &mut [u8], reply: &[u8], replies: &[u8]) -> bool {
-    let bytes = match socket.read(received) {
-        Ok(0) => return false,
-        Ok(count) => &received[..count],
-        Err(error) => return error.kind() == ErrorKind::WouldBlock,
+    let reply = match reply_bytes {
+        0 => "+OK\r\n".to_owned(),
+        count => format!("${count}\r\n{}\r\n", "x".repeat(count)),
     };
-    if bytes.ends_with(b"PING\r\n") {
-        return send(socket, b"+PONG\r\n");
-    }
-    let mut owed = bytes.iter().filter(|byte| **byte == b'*').count() * reply.len();
-    while 0 < owed {
-        let part = owed.min(replies.len());
-        if !send(socket, &replies[..part]) {
-            return false;
+    let replies = reply.repeat((64 * 1024 / reply.len()).clamp(1, PIPELINE_MAX));
+    let replies: &'static [u8] = Box::leak(replies.into_boxed_str().into_boxed_bytes());
+    let runtime = Builder::new_current_thread().enable_io().build().context("a runtime")?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        eprintln!("ready resp={address}");
+        loop {
+            let (socket, _) = listener.accept().await?;
+            socket.set_nodelay(true)?;
+            // A connection that ends is no matter of the others.
+            tokio::spawn(answer(socket, reply.len(), replies));
         }
-        owed -= part;
-    }
-    true
+    })
 }
 
-/// Waits for room where there is none: the load side always reads.
-fn send(mut socket: &TcpStream, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match socket.write(bytes) {
-            Ok(0) => return false,
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None);
-            }
-            Err(_) => return false,
+async fn answer(mut socket: TcpStream, reply_bytes: usize, replies: &[u8]) -> std::io::Result<()> {
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    loop {
+        let count = socket.read(&mut buffer).await?;
+        let received = &buffer[..count];
+        if received.ends_with(b"PING\r\n") {
+            socket.write_all(b"+PONG\r\n").await?;
+            continue;
+        }
+        let mut owed = received.iter().filter(|byte| **byte == b'*').count() * reply_bytes;
+        if count == 0 {
+            return Ok(());
+        }
+        while 0 < owed {
+            let part = owed.min(replies.len());
+            socket.write_all(&replies[..part]).await?;
+            owed -= part;
         }
     }
-    true
 }

@@ -104,18 +104,3 @@ impl Remote {
         self.proxy.seen()
     }
 }
-
-/// Requests of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    pub requests: u64,
-    /// Bytes sent for them.
-    pub bytes: u64,
-}
-
-impl Count {
-    pub fn add(&mut self, bytes: u64) {
-        self.requests += 1;
-        self.bytes += bytes;
-    }
-}

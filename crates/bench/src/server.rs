@@ -1,29 +1,123 @@
-//! The servers under measurement: started, waited for, stopped.
+//! The servers under measurement: started, waited for, asked, stopped.
 
 use std::{
-    collections::VecDeque,
+    fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use rustix::process::{Pid, Signal};
 
 use crate::{
-    cleanup::{Cleanup, Process},
+    cleanup::{Cleanup, Directory, Process},
+    cli::bail_usage,
     clock::{duration_ns, now_ns, pause},
-    limits::{OUTPUT_LINES, POLL, READY, STOP},
+    limits::{METRICS_BYTES_MAX, OUTPUT_LINES, POLL, READY, READY_SOURCE, STOP},
     machine::CpuList,
-    requests::Operation,
 };
 
-/// A kind of server this program can start.
+/// Arguments about the busload binary.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "busload")]
+pub struct Binary {
+    /// The busload binary [default: beside this program, then target/release/busload]
+    #[arg(long, value_name = "PATH")]
+    pub busload: Option<PathBuf>,
+    /// Further arguments for busload, separated by spaces
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
+    pub busload_args: String,
+}
+
+impl Binary {
+    /// Makes a starter on these processors, with directories in `directory`.
+    pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
+        let arguments = words(&self.busload_args);
+        let (redis, redis_arguments) = (PathBuf::new(), Vec::new());
+        Starter { busload, redis, arguments, redis_arguments, cpus, directory }
+    }
+}
+
+/// Finds the busload binary before anything takes time: the one that was named, the one beside this
+/// program, or the one that cargo builds.
+pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = named {
+        match path.is_file() {
+            true => return Ok(path.to_owned()),
+            false => bail_usage!("no busload binary at {}", path.display()),
+        }
+    }
+    let own = std::env::current_exe().context("the path of this program")?;
+    let candidates = [own.with_file_name("busload"), PathBuf::from("target/release/busload")];
+    let Some(found) = candidates.into_iter().find(|path| path.is_file()) else {
+        bail_usage!(
+            "no busload binary beside this program nor in target/release: build it \
+             (cargo build --release) or name it by --busload"
+        );
+    };
+    Ok(found)
+}
+
+/// Splits arguments at spaces.
+pub fn words(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+/// Arguments about the processors that are used.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Machine")]
+pub struct Processors {
+    /// Processors of the server, as 0 or 0-3, or `any`
+    #[arg(long, value_name = "CPUS", default_value = "0")]
+    pub server_cpu: CpuList,
+    /// Processors of the load, as 1, or `any`. An S3 server of the bench runs on all
+    #[arg(long, value_name = "CPUS", default_value = "1")]
+    pub load_cpu: CpuList,
+}
+
+impl Processors {
+    /// Binds this thread, the load.
+    pub fn bind_load(&self) -> Result<()> {
+        self.load_cpu.bind_thread()
+    }
+
+    pub fn text(&self) -> String {
+        format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
+    }
+}
+
+/// Arguments about busload and the machine.
+#[derive(Debug, Args)]
+pub struct Served {
+    #[command(flatten)]
+    pub binary: Binary,
+    /// Further options of busload's tables, as poll=1s&requests=128
+    #[arg(long, value_name = "QUERY", help_heading = "busload")]
+    pub table_options: Option<String>,
+    #[command(flatten)]
+    pub processors: Processors,
+}
+
+impl Served {
+    /// Makes a starter, with directories in `directory`.
+    pub fn starter(&self, busload: PathBuf, directory: PathBuf) -> Result<Starter> {
+        Ok(self.binary.starter(busload, Some(self.processors.server_cpu.clone()), directory))
+    }
+
+    /// Joins options of a table with those of the command line, which come last.
+    pub fn options(&self, own: &str) -> String {
+        let options = [Some(own), self.table_options.as_deref()];
+        options.into_iter().flatten().collect::<Vec<_>>().join("&")
+    }
+}
+
+/// A kind of server that this program can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
+pub enum ServerKind {
     /// busload
     Busload,
     /// redis-server
@@ -32,8 +126,8 @@ pub enum Kind {
     Null,
 }
 
-impl Kind {
-    /// The name in tables and in `--servers`.
+impl ServerKind {
+    /// Returns the name in tables and in `--servers`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Busload => "busload",
@@ -55,7 +149,7 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// The name in tables and in `--case`.
+    /// Returns the name in tables and in `--case`.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -65,11 +159,7 @@ impl Durability {
     }
 
     fn busload_sync(self) -> &'static str {
-        match self {
-            Self::None => "off",
-            Self::Os => "os",
-            Self::Always => "always",
-        }
+        if self == Self::None { "off" } else { self.name() }
     }
 
     fn redis_arguments(self) -> &'static [&'static str] {
@@ -81,116 +171,149 @@ impl Durability {
     }
 }
 
-/// Programs and their arguments, the same for all cases.
-#[derive(Clone, Debug)]
-pub struct Programs {
-    pub busload: PathBuf,
-    pub redis: PathBuf,
-    /// Further arguments for busload.
-    pub busload_arguments: Vec<String>,
-    /// Further arguments for redis-server.
-    pub redis_arguments: Vec<String>,
-    /// Processors for the server, or any.
-    pub cpus: Option<CpuList>,
-}
-
+/// A memory table under measurement, and the server that has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Launch<'a> {
-    pub kind: Kind,
+pub struct Launch {
+    pub kind: ServerKind,
     pub durability: Durability,
     /// busload's `--net-threads`; the others have nothing like it.
     pub net_threads: u32,
-    /// Its data; what is there already is recovered.
-    pub directory: &'a Path,
-    /// Operation that will be sent and bytes of a value; only the null server needs to know.
-    pub null_reply: (Operation, usize),
+    /// Bytes of the value in every reply of the null server; 0: the reply is OK.
+    pub reply_bytes: usize,
 }
 
+/// A table of the busload server.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub name: &'static str,
+    /// The URL of what it is over.
+    pub url: String,
+}
+
+impl Table {
+    /// Makes a table over a chunk store at `url`, with options as `disk=1GiB&fill=whole`.
+    pub fn of_chunks(name: &'static str, url: &str, options: &str) -> Self {
+        let mark = if url.contains('?') { '&' } else { '?' };
+        Self { name, url: format!("chunks+{url}{mark}{options}") }
+    }
+}
+
+/// Programs and their arguments, the same for all measurements.
+#[derive(Clone, Debug)]
+pub struct Starter {
+    pub busload: PathBuf,
+    pub redis: PathBuf,
+    /// Further arguments for busload.
+    pub arguments: Vec<String>,
+    /// Further arguments for redis-server.
+    pub redis_arguments: Vec<String>,
+    pub cpus: Option<CpuList>,
+    /// Parent of the servers' directories.
+    pub directory: PathBuf,
+}
+
+/// A running server; its directory goes after it.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
-    address: SocketAddr,
+    resp: SocketAddr,
     http: SocketAddr,
-    output: Output,
+    /// File with what it printed.
+    output: PathBuf,
     ready_after: Duration,
+    data: Directory,
 }
 
-impl Programs {
-    /// Starts a server and waits until it serves.
-    pub fn start(&self, cleanup: &Cleanup, launch: &Launch<'_>) -> Result<Server> {
-        let [address, http] = free_addresses()?;
-        let mut command = self.command(launch, address, http)?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+impl Starter {
+    /// Starts busload with these tables in a new directory.
+    pub fn start(&self, cleanup: &Cleanup, tables: &[Table]) -> Result<Server> {
+        let data = cleanup.directory(&self.directory)?;
+        self.start_in(cleanup, data, tables)
+    }
+
+    /// Starts busload with these tables where another has left its cache.
+    pub fn start_in(&self, cleanup: &Cleanup, data: Directory, tables: &[Table]) -> Result<Server> {
+        let durability = Durability::None;
+        let kind = ServerKind::Busload;
+        let launch = Launch { kind, durability, net_threads: 0, reply_bytes: 0 };
+        self.launch(cleanup, data, &launch, tables).context("cannot start the busload server")
+    }
+
+    /// Starts a server with a memory table, and busload with further tables; recovers what is in
+    /// the directory already.
+    pub fn launch(
+        &self,
+        cleanup: &Cleanup,
+        data: Directory,
+        launch: &Launch,
+        tables: &[Table],
+    ) -> Result<Server> {
+        let [resp, http] = free_addresses()?;
+        // A file takes what it prints without ever blocking it.
+        let (output, directory) = (data.path().join("output"), data.path().join("data"));
+        fs::create_dir_all(&directory).context("a server's directory")?;
+        let printed = File::create(&output).context("a server's output")?;
+        let mut command = match launch.kind {
+            ServerKind::Busload => self.busload(launch, tables, &directory, resp, http),
+            ServerKind::Redis => self.redis(launch, &directory, resp),
+            ServerKind::Null => null(launch, resp)?,
+        };
+        command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed);
         let started_ns = now_ns();
         let process = match &self.cpus {
             Some(cpus) => cpus.with(|| cleanup.spawn(&mut command))?,
             None => cleanup.spawn(&mut command)?,
         };
-        let output = Output::default();
-        output.follow(process.with_child(|child| child.stdout.take()))?;
-        output.follow(process.with_child(|child| child.stderr.take()))?;
-        let mut server = Server { process, address, http, output, ready_after: Duration::ZERO };
+        let ready_after = Duration::ZERO;
+        let mut server = Server { process, resp, http, output, ready_after, data };
         server.wait_ready(launch.kind, started_ns)?;
         Ok(server)
     }
 
-    fn command(
+    fn busload(
         &self,
-        launch: &Launch<'_>,
-        address: SocketAddr,
-        http: SocketAddr,
-    ) -> Result<Command> {
-        match launch.kind {
-            Kind::Busload => Ok(self.busload_command(launch, address, http)),
-            Kind::Redis => Ok(self.redis_command(launch, address)),
-            Kind::Null => null_command(launch, address),
-        }
-    }
-
-    fn busload_command(
-        &self,
-        launch: &Launch<'_>,
-        address: SocketAddr,
+        launch: &Launch,
+        tables: &[Table],
+        data: &Path,
+        resp: SocketAddr,
         http: SocketAddr,
     ) -> Command {
         let mut command = Command::new(&self.busload);
-        command
-            .args(["serve", "--data"])
-            .arg(launch.directory)
-            .args(["--resp", &address.to_string(), "--http", &http.to_string()])
-            .args(["--net-threads", &launch.net_threads.to_string()])
-            .arg("--table")
-            .arg(format!("default=memory:?sync={}", launch.durability.busload_sync()))
-            .args(&self.busload_arguments);
+        command.args(["serve", "--data"]).arg(data);
+        command.args(["--resp", &resp.to_string(), "--http", &http.to_string()]);
+        command.args(["--net-threads", &launch.net_threads.to_string(), "--table"]);
+        command.arg(format!("default=memory:?sync={}", launch.durability.busload_sync()));
+        for Table { name, url } in tables {
+            command.args(["--table", &format!("{name}={url}")]);
+        }
+        command.args(&self.arguments);
         command
     }
 
-    fn redis_command(&self, launch: &Launch<'_>, address: SocketAddr) -> Command {
+    fn redis(&self, launch: &Launch, data: &Path, resp: SocketAddr) -> Command {
         let mut command = Command::new(&self.redis);
-        command
-            .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--dir"])
-            .arg(launch.directory)
-            .args(["--save", "", "--daemonize", "no", "--auto-aof-rewrite-percentage", "0"])
-            .args(launch.durability.redis_arguments())
-            .args(&self.redis_arguments);
+        command.args(["--bind", "127.0.0.1", "--port", &resp.port().to_string(), "--dir"]);
+        command.arg(data);
+        command.args(["--save", "", "--daemonize", "no", "--auto-aof-rewrite-percentage", "0"]);
+        command.args(launch.durability.redis_arguments()).args(&self.redis_arguments);
         command
     }
 }
 
-fn null_command(launch: &Launch<'_>, address: SocketAddr) -> Result<Command> {
-    let (operation, value_bytes) = launch.null_reply;
+fn null(launch: &Launch, resp: SocketAddr) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
-    command.args(["null-server", "--listen", &address.to_string(), "--reply-bytes"]);
-    command.arg(if operation == Operation::Set { "0".to_owned() } else { value_bytes.to_string() });
+    command.args(["null-server", "--listen", &resp.to_string()]);
+    command.args(["--reply-bytes", &launch.reply_bytes.to_string()]);
     Ok(command)
 }
 
 impl Server {
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Returns the address for RESP.
+    pub fn resp(&self) -> SocketAddr {
+        self.resp
     }
 
-    /// Returns the address for HTTP and gRPC, which only busload serves.
+    /// Returns the address for gRPC and HTTP, which only busload serves.
     pub fn http(&self) -> SocketAddr {
         self.http
     }
@@ -199,48 +322,107 @@ impl Server {
         self.process.pid()
     }
 
-    /// Returns the time from its start until it served.
+    pub fn directory(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// Returns the time from its start until it answered `PING`.
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// The last lines it printed.
+    /// Returns the last lines that it printed, on stdout and stderr.
     pub fn output(&self) -> Vec<String> {
-        self.output.lines()
+        last_lines(&self.output)
     }
 
-    /// Asks it to stop (SIGTERM) and waits; gives how long that took.
-    pub fn stop(self) -> Result<Duration> {
-        let started_ns = now_ns();
+    /// Asks it to stop (SIGTERM) and waits; its directory stays for the next.
+    pub fn stop(self) -> Result<Directory> {
         let status = self.process.stop(Signal::TERM, STOP)?;
         if !status.success() {
-            bail!("the server stopped with {status}; its last output:\n{}", self.output.text());
+            let printed = last_lines(&self.output).join("\n");
+            bail!("the server stopped with {status}; its last output:\n{printed}");
         }
-        Ok(Duration::from_nanos(now_ns() - started_ns))
+        Ok(self.data)
     }
 
-    /// busload says on stderr when it is ready, all answer PING only then.
-    fn wait_ready(&mut self, kind: Kind, started_ns: u64) -> Result<()> {
-        let until_ns = started_ns + duration_ns(READY);
+    /// Waits until it gives this answer to a command: it serves before it has reached what its
+    /// tables are over.
+    pub fn wait_for(&self, command: &str, wanted: &str) -> Result<()> {
+        let until_ns = now_ns() + duration_ns(READY_SOURCE);
         loop {
-            let says_so = kind == Kind::Redis || self.output.is_ready();
-            if says_so && ping(self.address).unwrap_or(false) {
-                self.ready_after = Duration::from_nanos(now_ns() - started_ns);
+            let reply = ask(self.resp, command).unwrap_or_else(|error| error.to_string());
+            if reply == wanted {
                 return Ok(());
             }
-            if let Some(status) = self.process.poll_exit() {
-                pause(POLL * 10);
-                bail!("{} ended at its start with {status}:\n{}", kind.name(), self.output.text());
-            }
             if until_ns < now_ns() {
-                bail!("{} was not ready within {READY:?}:\n{}", kind.name(), self.output.text());
+                let printed = self.output().join("\n");
+                bail!("the busload server answers `{reply}`:\n{printed}");
             }
             pause(POLL);
         }
     }
+
+    /// Waits until it is ready. Busload says so on stderr, all answer PING only then.
+    fn wait_ready(&mut self, kind: ServerKind, started_ns: u64) -> Result<()> {
+        let says_so = |line: &String| line.starts_with("ready");
+        loop {
+            let ended = self.process.poll_exit();
+            let printed = self.output();
+            let is_ready = kind == ServerKind::Redis || printed.iter().any(says_so);
+            if is_ready && ask(self.resp, "PING").is_ok_and(|reply| reply == "+PONG") {
+                self.ready_after = Duration::from_nanos(now_ns() - started_ns);
+                return Ok(());
+            }
+            let (name, printed) = (kind.name(), printed.join("\n"));
+            if let Some(status) = ended {
+                bail!("{name} ended at its start with {status}:\n{printed}");
+            }
+            if started_ns + duration_ns(READY) < now_ns() {
+                bail!("{name} was not ready within {READY:?}:\n{printed}");
+            }
+            pause(POLL);
+        }
+    }
+
+    /// Reads the metrics that it shows.
+    pub fn metrics(&self) -> Result<Metrics> {
+        let mut socket = TcpStream::connect(self.http).context("no HTTP")?;
+        socket.set_read_timeout(Some(Duration::from_secs(10))).context("a socket's option")?;
+        // Of HTTP/1.0, so that the answer is not cut into chunks.
+        socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").context("asking for metrics")?;
+        let mut text = String::new();
+        socket.take(METRICS_BYTES_MAX).read_to_string(&mut text).context("reading metrics")?;
+        Ok(Metrics { text })
+    }
 }
 
-/// Sends one command to a server and gives the first line of its reply.
+/// A page of metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    text: String,
+}
+
+impl Metrics {
+    /// Returns a metric of a table.
+    pub fn of_table(&self, name: &str, table: &str) -> Option<f64> {
+        let label = format!("table=\"{table}\"");
+        let line = self.text.lines().find(|line| {
+            let labels = line.strip_prefix(name);
+            labels.is_some_and(|rest| rest.starts_with('{') && rest.contains(&label))
+        })?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+}
+
+/// Reads the last lines of a file.
+fn last_lines(path: &Path) -> Vec<String> {
+    let printed = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    let lines: Vec<_> = printed.lines().map(str::to_owned).collect();
+    lines[lines.len().saturating_sub(OUTPUT_LINES)..].to_vec()
+}
+
+/// Sends one command to a server and returns the first line of its reply.
 pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
     let timeout = Duration::from_secs(2);
     let mut socket = TcpStream::connect_timeout(&address, timeout)?;
@@ -253,65 +435,27 @@ pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-fn ping(address: SocketAddr) -> Result<bool> {
-    Ok(ask(address, "PING")? == "+PONG")
-}
-
-/// Two addresses nobody listens on. Another program could take one before the server does; it never
-/// has. Both are held until both are known: the system may well give a port again that was let go a
-/// moment ago.
+/// Finds two addresses on which nobody listens. Another program could take one before the server
+/// does; it never has. Both are held until both are known: the system may well give a port again
+/// that was let go a moment ago.
 fn free_addresses() -> Result<[SocketAddr; 2]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
     let (one, other) = (listen()?, listen()?);
     Ok([one.local_addr()?, other.local_addr()?])
 }
 
-/// Output of a server, read by a thread per pipe so that it never blocks on us.
-#[derive(Clone, Debug, Default)]
-struct Output {
-    printed: Arc<Mutex<Printed>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[derive(Debug, Default)]
-struct Printed {
-    recent: VecDeque<String>,
-    is_ready: bool,
-}
-
-impl Output {
-    fn follow(&self, pipe: Option<impl Read + Send + 'static>) -> Result<()> {
-        let Some(pipe) = pipe else { return Ok(()) };
-        let output = self.clone();
-        std::thread::Builder::new()
-            .name("output".to_owned())
-            .spawn(move || {
-                for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-                    output.add(&String::from_utf8_lossy(&line));
-                }
-            })
-            .context("a thread for the server's output")?;
-        Ok(())
-    }
-
-    fn add(&self, line: &str) {
-        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
-        printed.is_ready |= line.starts_with("ready");
-        if printed.recent.len() == OUTPUT_LINES {
-            printed.recent.pop_front();
-        }
-        printed.recent.push_back(line.to_owned());
-    }
-
-    fn is_ready(&self) -> bool {
-        self.printed.lock().unwrap_or_else(PoisonError::into_inner).is_ready
-    }
-
-    fn lines(&self) -> Vec<String> {
-        self.printed.lock().unwrap_or_else(PoisonError::into_inner).recent.iter().cloned().collect()
-    }
-
-    fn text(&self) -> String {
-        let lines = self.lines();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+    #[test]
+    fn a_metric_is_found_by_name_and_table() {
+        let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\n\
+                    x{table=\"other\",y=\"z\"} 1.5e3\n";
+        let metrics = Metrics { text: text.to_owned() };
+        assert_eq!(metrics.of_table("x", "db"), Some(5.0));
+        assert_eq!(metrics.of_table("x_total", "db"), Some(7.0));
+        assert_eq!(metrics.of_table("x", "other"), Some(1_500.0));
+        assert_eq!(metrics.of_table("x", "absent"), None);
     }
 }

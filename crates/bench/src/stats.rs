@@ -42,22 +42,6 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// Makes a sample whose numbers are the medians of the same numbers of several samples, and whose
-/// optional numbers those of the samples that have them; all other fields are defaults.
-macro_rules! medians {
-    ($samples:expr, [$($number:ident),*], [$($optional:ident),*]) => {
-        Self {
-            $($number: $crate::stats::median($samples.iter().map(|sample| sample.$number))
-                .unwrap_or(0.0),)*
-            $($optional: $crate::stats::median(
-                $samples.iter().filter_map(|sample| sample.$optional)
-            ),)*
-            ..Self::default()
-        }
-    };
-}
-pub(crate) use medians;
-
 /// `value / base`, or `None` where that says nothing.
 pub fn ratio(value: f64, base: f64) -> Option<f64> {
     (0.0 < base && value.is_finite()).then(|| value / base)
@@ -91,26 +75,15 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_exact_to_a_thousandth() {
+    fn percentiles_are_exact_to_a_thousandth_and_bounded() {
         let mut histogram = new_histogram().unwrap();
-        for us in 1..=100_000 {
-            record(&mut histogram, us * 1_000);
-        }
-        for (percent, us) in
-            [(50.0, 50_000.0), (99.0, 99_000.0), (99.9, 99_900.0), (100.0, 100_000.0)]
-        {
+        (1..=100_000).for_each(|us| record(&mut histogram, us * 1_000));
+        for (percent, us) in [(50.0, 50_000.0), (99.9, 99_900.0), (100.0, 100_000.0)] {
             let found = percentile_us(&histogram, percent);
             assert!((found - us).abs() <= us / 1_000.0, "{percent}: {found}");
         }
-    }
-
-    #[test]
-    fn times_beyond_the_end_are_kept_as_the_end() {
-        let mut histogram = new_histogram().unwrap();
         record(&mut histogram, u64::MAX);
-        record(&mut histogram, 0);
-        assert_eq!(histogram.len(), 2);
-        assert!(percentile_us(&new_histogram().unwrap(), 99.0) < 1.0);
+        assert_eq!(histogram.len(), 100_001);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    process::{ChildStderr, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -20,38 +20,16 @@ const COUNT: Duration = Duration::from_secs(1);
 /// Number of kinds of calls that are shown.
 const KINDS_SHOWN: usize = 3;
 
-/// System calls over some time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// System calls per request, all together and the most frequent kinds.
+#[derive(Clone, Debug, PartialEq)]
 pub struct SystemCalls {
-    /// Kinds with their counts, most frequent first.
-    kinds: Vec<(String, u64)>,
-    requests: u64,
-}
-
-impl SystemCalls {
-    /// Returns calls per request answered meanwhile.
-    pub fn per_request(&self) -> f64 {
-        let calls = self.kinds.iter().map(|(_, calls)| calls).sum();
-        float(calls) / float(self.requests.max(1))
-    }
-
-    /// The most frequent kinds, per request.
-    pub fn most(&self) -> String {
-        let kinds = self.kinds.iter().take(KINDS_SHOWN);
-        let kinds: Vec<_> = kinds
-            .map(|(name, calls)| {
-                format!("{name} {:.2}", float(*calls) / float(self.requests.max(1)))
-            })
-            .collect();
-        kinds.join(", ")
-    }
+    pub per_request: f64,
+    pub most: String,
 }
 
 /// Whether strace can be run.
 pub fn is_available() -> bool {
-    let version =
-        Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    version.is_ok_and(|status| status.success())
+    Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success())
 }
 
 /// Counts the calls of process `pid` for a second while `load` runs on this thread; `requests`
@@ -81,8 +59,12 @@ fn attach(cleanup: &Cleanup, pid: Pid, requests: &impl Fn() -> u64) -> Result<Op
     let process = cleanup.spawn(&mut command)?;
     let pipe = process.with_child(|child| child.stderr.take()).context("strace without stderr")?;
     let mut output = BufReader::new(pipe);
-    if !wait_attached(&mut output)? {
-        return Ok(None);
+    let mut line = String::new();
+    while !line.contains("attached") {
+        line.clear();
+        if output.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
     }
     let before = requests();
     pause(COUNT);
@@ -90,59 +72,42 @@ fn attach(cleanup: &Cleanup, pid: Pid, requests: &impl Fn() -> u64) -> Result<Op
     let answered = requests() - before;
     let table = std::io::read_to_string(&mut output).context("reading strace's table")?;
     process.stop(Signal::INT, READY)?;
-    Ok(Some(SystemCalls { kinds: parse(&table), requests: answered }))
+    Ok(Some(per_request(&table, answered)))
 }
 
-fn wait_attached(output: &mut BufReader<ChildStderr>) -> Result<bool> {
-    let mut line = String::new();
-    while output.read_line(&mut line)? != 0 {
-        if line.contains("attached") {
-            return Ok(true);
-        }
-        line.clear();
-    }
-    Ok(false)
-}
-
-/// The rows of `strace -c`: share, seconds, microseconds per call, calls, perhaps errors, name.
-fn parse(table: &str) -> Vec<(String, u64)> {
-    let mut kinds: Vec<_> = table.lines().filter_map(parse_row).collect();
-    kinds.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
-    kinds
-}
-
-fn parse_row(row: &str) -> Option<(String, u64)> {
-    let words: Vec<_> = row.split_ascii_whitespace().collect();
-    words.first()?.parse::<f64>().ok()?;
-    let calls = words.get(3)?.parse().ok()?;
-    let name = words.last().filter(|name| **name != "total")?;
-    Some(((*name).to_owned(), calls))
+/// Reads the rows of `strace -c`: share, seconds, microseconds per call, calls, perhaps errors,
+/// name.
+fn per_request(table: &str, requests: u64) -> SystemCalls {
+    let row = |row: &str| {
+        let words: Vec<_> = row.split_ascii_whitespace().collect();
+        words.first()?.parse::<f64>().ok()?;
+        let calls: u64 = words.get(3)?.parse().ok()?;
+        let name = words.last().filter(|name| **name != "total")?;
+        Some((float(calls) / float(requests.max(1)), (*name).to_owned()))
+    };
+    let mut kinds: Vec<_> = table.lines().filter_map(row).collect();
+    kinds.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let per_request = kinds.iter().map(|(calls, _)| calls).sum();
+    let most = kinds.iter().take(KINDS_SHOWN).map(|(calls, name)| format!("{name} {calls:.2}"));
+    SystemCalls { per_request, most: most.collect::<Vec<_>>().join(", ") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TABLE: &str = "\
-strace: Process 12 detached
-% time     seconds  usecs/call     calls    errors syscall
------- ----------- ----------- --------- --------- ----------------
- 60.00    0.100000           5       200           sendto
- 30.00    0.050000           5       300        10 recvfrom
- 10.00    0.010000           1       100           epoll_wait
------- ----------- ----------- --------- --------- ----------------
-100.00    0.160000           2       600        10 total
-";
-
     #[test]
     fn the_table_of_strace_is_understood() {
-        let calls = SystemCalls { kinds: parse(TABLE), requests: 400 };
-        assert!((calls.per_request() - 1.5).abs() < 1e-9);
-        assert_eq!(calls.most(), "recvfrom 0.75, sendto 0.50, epoll_wait 0.25");
-    }
-
-    #[test]
-    fn what_is_no_table_gives_no_calls() {
-        assert_eq!(parse("strace: attach: Operation not permitted\n"), []);
+        let table = "strace: Process 12 detached\n\
+             % time     seconds  usecs/call     calls    errors syscall\n\
+             ------ ----------- ----------- --------- --------- ----------------\n \
+             60.00    0.100000           5       200           sendto\n \
+             30.00    0.050000           5       300        10 recvfrom\n \
+             10.00    0.010000           1       100           epoll_wait\n\
+             100.00    0.160000           2       600        10 total\n";
+        let calls = per_request(table, 400);
+        assert!((calls.per_request - 1.5).abs() < 1e-9);
+        assert_eq!(calls.most, "recvfrom 0.75, sendto 0.50, epoll_wait 0.25");
+        assert_eq!(per_request("strace: attach: Operation not permitted\n", 1).most, "");
     }
 }

@@ -100,20 +100,18 @@ fn check_calls(medians: &[Record]) {
     for clone in of(medians, "clone", "cold") {
         let calls = "1 GetRepoMetadata + 1 ListTableFiles + 1 Root + 1 StreamChunkLocations";
         // Three files, and the root's chunk before them.
-        assert_eq!((clone["calls"].as_str(), clone["gets"].as_str()), (calls, "4"), "{clone:?}");
+        assert!(clone["notes"].ends_with(calls) && clone["gets"] == "4", "{clone:?}");
     }
     for fetch in of(medians, "fetch", "warm") {
-        assert!(
-            fetch["calls"].starts_with("2 GetRepoMetadata + 1 HasChunks + 2 Root + "),
-            "{fetch:?}"
-        );
+        let calls = "2 GetRepoMetadata + 1 HasChunks + 2 Root + ";
+        assert!(fetch["notes"].contains(calls), "{fetch:?}");
     }
     for scan in of(medians, "scan", "warm") {
         let (used, other) = match scan["stream"].as_str() {
             "new" => ("StreamChunkLocations", "StreamDownloadLocations"),
             _ => ("StreamDownloadLocations", "StreamChunkLocations"),
         };
-        assert!(scan["calls"].contains(used) && !scan["calls"].contains(other), "{scan:?}");
+        assert!(scan["notes"].contains(used) && !scan["notes"].contains(other), "{scan:?}");
         // Records need no dictionaries; the chunks of the archives do.
         let dictionaries = number(scan, "dictionary_gets");
         assert_eq!(0.0 < dictionaries, scan["layout"] == "files", "{scan:?}");

@@ -6,6 +6,8 @@
 
 mod bench;
 
+use std::process::Output;
+
 use busload_cluster::Cluster;
 use tempfile::TempDir;
 
@@ -16,27 +18,31 @@ const SMALL: &str = "--rows 5k --warm-up 0.05 --rounds 1 --readers 30 --connecti
     --upsert-connections 5 --windows 1,16 --window-connections 4 --resp-connections 3,30 \
     --low-load 1,4 --rates 500";
 
+fn run(seconds: &str, arguments: &str, out: &TempDir) -> Output {
+    bench("postgres", &format!("{SMALL} --seconds {seconds} {arguments}"), out.path())
+}
+
 #[test]
 fn every_section_is_measured_and_every_answer_is_right() {
-    let busload = busload();
+    let arguments = format!("--keys uniform,runs --busload {}", busload().display());
     let is_measured = SECONDS.into_iter().any(|seconds| {
         let out = TempDir::new().unwrap();
-        let arguments = format!(
-            "{SMALL} --seconds {seconds} --keys uniform,runs --busload {}",
-            busload.display()
-        );
-        let shown = succeeded(&bench("postgres", &arguments, out.path()));
-        check_shown(&shown);
+        let shown = succeeded(&run(seconds, &arguments, &out));
+        for title in [
+            "30 readers, uniform keys\n",
+            "30 readers, runs keys\n",
+            "Response times from one reader on",
+            "Requests at a fixed rate",
+            "shared_buffers 128MB, all of it in the system's page cache",
+            "30 writers, upserts",
+            "Numbers, from the medians above",
+        ] {
+            assert!(shown.contains(title), "{title} is not in\n{shown}");
+        }
         let records = records(out.path(), "statistics.csv");
         // One round and the medians.
         assert_eq!(records.len(), 2 * (2 * 8 + 9 + 4 + 4 + 4), "{shown}");
-        for record in &records {
-            assert_eq!(
-                (record["wrong"].as_str(), record["rows"].as_str()),
-                ("0", "5000"),
-                "{record:?}"
-            );
-        }
+        assert!(records.iter().all(|record| record["wrong"] == "0"), "{shown}");
         let pictures = ["batch-size", "batch-size-runs", "readers", "rate"]
             .map(|name| format!("postgres-{name}.svg"));
         check_pictures(out.path(), &pictures.each_ref().map(String::as_str));
@@ -52,65 +58,45 @@ fn every_section_is_measured_and_every_answer_is_right() {
     assert!(is_measured);
 }
 
-fn check_shown(shown: &str) {
-    for title in [
-        "30 readers, uniform keys\n",
-        "30 readers, runs keys\n",
-        "Response times from one reader on",
-        "Requests at a fixed rate",
-        "shared_buffers 128MB, all of it in the system's page cache",
-        "30 writers, upserts",
-        "Numbers, from the medians above",
-    ] {
-        assert!(shown.contains(title), "{title} is not in\n{shown}");
-    }
-    assert!(!shown.contains("WRONG"), "{shown}");
-}
-
 /// Requests per statement, as Postgres counted them: they tell whether a row measured what its name
 /// says.
 fn check_batches(records: &[Record]) {
-    let batches = |section: &str, way: &str| {
-        let of_row = |record: &&Record| {
-            record["section"] == section && record["way"] == way && record["keys"] == "uniform"
-        };
-        let batches: Vec<_> =
-            records.iter().filter(of_row).map(|record| number(record, "batch")).collect();
-        assert!(!batches.is_empty(), "{section} {way}");
-        batches
-    };
-    let all = |batches: Vec<f64>, range: std::ops::RangeInclusive<f64>| {
-        assert!(batches.iter().all(|batch| range.contains(batch)), "{batches:?} of {range:?}");
-    };
-    all(batches("readers", "plain:5"), 0.99..=1.01);
-    all(batches("upserts", "plain:5"), 0.99..=1.01);
-    all(batches("windows", "window:1"), 0.9..=1.1);
-    all(batches("windows", "window:16"), 2.0..=18.0);
-    // A batch counts a key once: two requests for the same row make it look larger than it is.
-    // Of 5,000 rows, 1,024 random keys are some hundred less without those drawn twice.
-    all(batches("ceiling", "ceiling:2"), 800.0..=1_024.0);
-    for way in ["in-process", "resp:3", "resp:30"] {
-        all(batches("readers", way), 1.5..=30.0);
-        all(batches("upserts", way), 1.5..=30.0);
+    for (section, ways, range) in [
+        ("readers", &["plain:5"][..], 0.99..=1.01),
+        ("upserts", &["plain:5"], 0.99..=1.01),
+        ("windows", &["window:1"], 0.9..=1.1),
+        ("windows", &["window:16"], 2.0..=18.0),
+        // A batch counts a key once: two requests for the same row make it look larger than it is.
+        // Of 5,000 rows, 1,024 random keys are some hundred less without those drawn twice.
+        ("ceiling", &["ceiling:2"], 800.0..=1_024.0),
+        ("readers", &["in-process", "resp:3", "resp:30"], 1.5..=30.0),
+        ("upserts", &["in-process", "resp:3", "resp:30"], 1.5..=30.0),
+        ("low-load", &["in-process"], 0.9..=4.0),
+    ] {
+        let mut of_row = records.iter().filter(|record| {
+            record["section"] == section
+                && ways.contains(&record["way"].as_str())
+                && record["keys"] == "uniform"
+        });
+        assert!(2 * ways.len() <= of_row.clone().count(), "{section} {ways:?}");
+        assert!(
+            of_row.all(|record| range.contains(&number(record, "batch"))),
+            "{section} {ways:?}: {range:?} {records:?}"
+        );
     }
-    all(batches("low-load", "in-process"), 0.9..=4.0);
 }
 
 #[test]
 fn a_given_postgres_gets_the_table_and_keeps_it() {
     let cluster = Cluster::builder().start().unwrap();
-    let run = |seconds: &str, out: &TempDir| {
-        let arguments = format!(
-            "{SMALL} --seconds {seconds} --section readers,small-memory --case plain,in-process"
-        );
-        bench("postgres", &format!("{arguments} --url {}", cluster.url()), out.path())
-    };
-    let first = run("0.2", &TempDir::new().unwrap());
+    let arguments = "--section readers,small-memory --case plain,in-process --url";
+    let arguments = format!("{arguments} {}", cluster.url());
+    let first = run("0.2", &arguments, &TempDir::new().unwrap());
     assert!(succeeded(&first).contains("small-memory is left out"));
     assert!(text(&first.stderr).contains("loaded 5000 rows"), "{}", text(&first.stderr));
     let is_counted = SECONDS.into_iter().any(|seconds| {
         let out = TempDir::new().unwrap();
-        let second = run(seconds, &out);
+        let second = run(seconds, &arguments, &out);
         succeeded(&second);
         assert!(text(&second.stderr).contains("5000 rows are there"), "{}", text(&second.stderr));
         let records = records(out.path(), "statistics.csv");
@@ -130,12 +116,8 @@ fn a_table_that_is_not_ours_is_left_alone() {
     let other = "CREATE TABLE random_read_test (pk text, payload int); \
                  INSERT INTO random_read_test VALUES ('x', 1)";
     cluster.execute(other).unwrap();
-    let out = TempDir::new().unwrap();
-    let refused = bench(
-        "postgres",
-        &format!("{SMALL} --seconds 0.2 --section ceiling --url {}", cluster.url()),
-        out.path(),
-    );
+    let arguments = format!("--section ceiling --url {}", cluster.url());
+    let refused = run("0.2", &arguments, &TempDir::new().unwrap());
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(text(&refused.stderr).contains("--reload replaces it"), "{refused:?}");
     assert_eq!(cluster.execute("SELECT count(*) FROM random_read_test").unwrap().trim(), "1");
@@ -144,54 +126,43 @@ fn a_table_that_is_not_ours_is_left_alone() {
 #[test]
 fn a_wrong_answer_fails_the_run() {
     let cluster = Cluster::builder().start().unwrap();
+    let arguments = "--section readers,ceiling --case plain,in-process,ceiling --url";
+    let arguments = format!("{arguments} {}", cluster.url());
     let out = TempDir::new().unwrap();
-    let run = |seconds: &str| {
-        let arguments = format!(
-            "{SMALL} --seconds {seconds} --section readers,ceiling \
-             --case plain,in-process,ceiling --url {}",
-            cluster.url()
-        );
-        bench("postgres", &arguments, out.path())
-    };
-    succeeded(&run("0.2"));
+    succeeded(&run("0.2", &arguments, &out));
     let corrupt = "UPDATE random_read_test SET payload = 'payload of row 00000000000000000000' \
                    WHERE '1' < right(pk, 1)";
     cluster.execute(corrupt).unwrap();
     let every_way_shows_it = SECONDS.into_iter().any(|seconds| {
-        let wrong = run(seconds);
+        let wrong = run(seconds, &arguments, &out);
         let shown = text(&wrong.stdout);
         println!("{seconds} s: {shown}");
         assert_eq!(wrong.status.code(), Some(i32::from(shown.contains("WRONG:"))), "{wrong:?}");
-        let shows_it = |way: &str| {
-            let row = shown
-                .lines()
-                .find(|line| line.starts_with(way))
-                .unwrap_or_else(|| panic!("{way}: {shown}"));
-            row.contains("WRONG:")
-        };
-        ["1024 keys a statement, 2", "not batched, 5", "busload in process"]
-            .into_iter()
-            .all(shows_it)
+        ["ceiling:2", "plain:5", "in-process"].into_iter().all(|way| {
+            let row = shown.lines().find(|line| line.starts_with(way));
+            row.unwrap_or_else(|| panic!("{way}: {shown}")).contains("WRONG:")
+        })
     });
     assert!(every_way_shows_it);
 }
 
 #[test]
 fn a_kept_cluster_is_used_again_and_its_settings_are_as_asked_for() {
-    let directory = TempDir::new().unwrap();
-    let out = TempDir::new().unwrap();
+    let (directory, out) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let cluster = directory.path().join("cluster");
-    let arguments = format!(
-        "{SMALL} --seconds 0.2 --section ceiling --shared-buffers 32MB --cluster {}",
-        cluster.display()
+    let arguments = format!("{SMALL} --seconds 0.2 --section ceiling --cluster");
+    let arguments = format!("{arguments} {} --shared-buffers 32MB", cluster.display());
+    let run = |from: &str, to: &str| {
+        let ended = bench("postgres", &arguments.replace(from, to), out.path());
+        (succeeded(&ended), text(&ended.stderr))
+    };
+    assert!(run("", "").0.contains("shared_buffers 32MB; fsync on"));
+    let (shown, said) = run("32MB", "48MB");
+    assert!(
+        shown.contains("shared_buffers 48MB") && said.contains("5000 rows are there"),
+        "{said}"
     );
-    let first = bench("postgres", &arguments, out.path());
-    assert!(succeeded(&first).contains("shared_buffers 32MB; fsync on"));
-    let second = bench("postgres", &arguments.replace("32MB", "48MB"), out.path());
-    assert!(succeeded(&second).contains("shared_buffers 48MB"));
-    assert!(text(&second.stderr).contains("5000 rows are there"), "{}", text(&second.stderr));
     // Another number of rows is another table.
-    let third = bench("postgres", &arguments.replace("--rows 5k", "--rows 6k"), out.path());
-    succeeded(&third);
-    assert!(text(&third.stderr).contains("loaded 6000 rows"), "{}", text(&third.stderr));
+    let (_, said) = run("--rows 5k", "--rows 6k");
+    assert!(said.contains("loaded 6000 rows"), "{said}");
 }

@@ -1,99 +1,122 @@
 //! `growth`: what a client feels, and what memory costs, while a table grows from nothing.
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use hdrhistogram::Histogram;
 use rustix::process::{Pid, getpid};
 
-use super::{Bench, Target, null_reply, require};
+use super::Bench;
 use crate::{
-    cli::{Growth, bail_usage, check_clients, key_space},
-    clock::now_ns,
-    limits::{SLOW_REPLIES_SHOWN, SLOW_REPLY},
+    cli::Setup,
+    clock::{duration_ns, now_ns},
+    harness::{
+        Number, Sample, Table, TableLayout,
+        arguments::{clients, count, keys},
+        label, measurement,
+        sample::{P50_US, P99_US, PER_S},
+        shown,
+    },
+    limits::{SLOW_REPLIES_SHOWN, SLOW_REPLY, VALUE_BYTES_MAX},
     load::{Driver, Group},
     machine::{resident_bytes, run_queue_wait_ns, steal_ns},
     measure::Fill,
     random::Random,
-    report::{self, Column, Csv, Field, field, measurement, number, text},
     requests::{KEY_BYTES, KeySpace, write_get},
-    server::Durability,
-    stats::{float, float_of, mebibytes, new_histogram, percentile_us, record},
+    server::{Durability, Launch, Server, ServerKind},
+    stats::{float, float_of, new_histogram, percentile_us, record},
 };
 
-/// Measurements of one step of the growth. Times are in microseconds.
-struct Step {
-    server: &'static str,
-    durability: Durability,
-    net_threads: u32,
-    space: KeySpace,
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Some connections write new keys at full pipelined speed; one more asks for one of the keys \
+written so far, alone on its connection, and every one of its replies is timed. At each step the \
+writers pause and the server's resident memory is read: what it has grown by since its start, \
+less the bytes of keys and values, by entry, is `over B`. `lost ms` is how long threads of the \
+server or of this program were ready but had no processor in the step (other programs, or the \
+host of a virtual machine): slow replies that it explains are not the server's.")]
+pub struct Growth {
+    /// Servers to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]
+    servers: Vec<ServerKind>,
+    /// Keys at the end
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "10000000",
+        value_parser = keys
+    )]
     keys: u64,
-    writes_per_s: f64,
-    p50_us: f64,
-    p99_us: f64,
-    p9999_us: f64,
-    max_us: f64,
-    writers_max_us: f64,
-    resident: u64,
-    resident_before: u64,
-    lost_ms: f64,
+    /// Keys between two looks at the memory
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "500000",
+        value_parser = keys
+    )]
+    step: u64,
+    /// Connections that write
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clients)]
+    clients: usize,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value = "32", value_parser = count::<0, VALUE_BYTES_MAX>)]
+    value_bytes: usize,
+    /// Durability
+    #[arg(long, value_enum, default_value = "none")]
+    durability: Durability,
+    /// Wiring of busload: its --net-threads
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    net_threads: u32,
+    #[command(flatten)]
+    setup: Setup,
 }
 
-impl Step {
-    /// Memory per entry beyond its key and value.
-    fn overhead_bytes(&self) -> f64 {
-        let grown = float(self.resident) - float(self.resident_before);
-        grown / float(self.keys) - float_of(KEY_BYTES + self.space.value_bytes)
-    }
+/// A step of the growth of a server.
+#[derive(Clone, Copy)]
+struct Case {
+    server: &'static str,
+    keys: u64,
 }
 
-const COLUMNS: &[Column<Step>] = &[
-    text("server", 8, |step| step.server.to_owned()),
-    number("keys", 10, |step| step.keys.to_string()),
-    number("kreq/s", 7, |step| measurement(step.writes_per_s / 1_000.0)),
-    number("p50 us", 7, |step| measurement(step.p50_us)),
-    number("p99 us", 7, |step| measurement(step.p99_us)),
-    number("p99.99 us", 9, |step| measurement(step.p9999_us)),
-    number("max ms", 7, |step| measurement(step.max_us / 1_000.0)),
-    number("writers max ms", 7, |step| measurement(step.writers_max_us / 1_000.0)),
-    number("resident MiB", 8, |step| measurement(mebibytes(float(step.resident)))),
-    number("over B", 7, |step| measurement(step.overhead_bytes())),
-    number("lost ms", 7, |step| measurement(step.lost_ms)),
-];
+const P9999_US: Number = Number::new("p9999_us", "p99.99 us");
+const MAX_MS: Number = Number::scaled("max_us", "max ms", 1e-3);
+const WRITERS_MAX_MS: Number = Number::scaled("writers_max_us", "writers max ms", 1e-3);
+const RESIDENT: Number = Number::scaled("resident_bytes", "resident MiB", 1.0 / 1_048_576.0);
+const OVERHEAD: Number = Number::new("overhead_bytes_per_entry", "over B");
+const LOST_MS: Number = Number::new("lost_ms", "lost ms");
 
-const FIELDS: &[Field<Step>] = &[
-    field("server", |step| step.server.to_owned()),
-    field("durability", |step| step.durability.name().to_owned()),
-    field("net_threads", |step| step.net_threads.to_string()),
-    field("value_bytes", |step| step.space.value_bytes.to_string()),
-    field("keys", |step| step.keys.to_string()),
-    field("writes_per_s", |step| format!("{:.1}", step.writes_per_s)),
-    field("p50_us", |step| format!("{:.1}", step.p50_us)),
-    field("p99_us", |step| format!("{:.1}", step.p99_us)),
-    field("p9999_us", |step| format!("{:.1}", step.p9999_us)),
-    field("max_us", |step| format!("{:.1}", step.max_us)),
-    field("writers_max_us", |step| format!("{:.1}", step.writers_max_us)),
-    field("resident_bytes", |step| step.resident.to_string()),
-    field("overhead_bytes_per_entry", |step| format!("{:.2}", step.overhead_bytes())),
-    field("lost_ms", |step| format!("{:.3}", step.lost_ms)),
-];
+const LAYOUT: TableLayout<Case> = TableLayout {
+    columns: &[
+        label("server", "server", 8, |case| case.server.to_owned()),
+        label("keys", "keys", 10, |case| case.keys.to_string()),
+        shown(PER_S),
+        shown(P50_US),
+        shown(P99_US),
+        shown(P9999_US),
+        shown(MAX_MS),
+        shown(WRITERS_MAX_MS),
+        shown(RESIDENT),
+        shown(OVERHEAD),
+        shown(LOST_MS),
+    ],
+    main: PER_S,
+    ratios: |_, _| Vec::new(),
+};
 
 pub fn growth(arguments: &Growth) -> Result<()> {
-    require(&arguments.servers, "--servers")?;
-    check_clients(arguments.clients)?;
-    let space = key_space(arguments.keys, arguments.value_bytes, 1)?;
-    if arguments.step == 0 {
-        bail_usage!("--step is at least 1");
-    }
-    let bench =
-        Bench::new(&arguments.setup, &arguments.servers, arguments.durability != Durability::None)?;
-    let mut csv = bench.csv(FIELDS)?;
-    println!("{}", report::heading(COLUMNS));
+    let Growth { keys, value_bytes, durability, net_threads, .. } = *arguments;
+    let space = KeySpace { keys, value_bytes, seed: 1 };
+    let more = format!(
+        "{value_bytes}-byte values, durability {}, net-threads {net_threads}",
+        durability.name()
+    );
+    let durabilities = std::iter::once(durability);
+    let bench = Bench::new(&arguments.setup, &arguments.servers, durabilities, &more)?;
+    let mut table = bench.table("Growth", &LAYOUT)?;
     let mut summaries = Vec::new();
-    for kind in &arguments.servers {
-        let target =
-            bench.start(*kind, arguments.durability, arguments.net_threads, null_reply(space))?;
-        let summary = grow(arguments, space, &target, csv.as_mut());
+    for &kind in &arguments.servers {
+        let server = bench.start(&Launch { kind, durability, net_threads, reply_bytes: 0 })?;
+        let summary = grow(arguments, space, kind.name(), &server, &mut table);
         summaries.push(summary.with_context(|| format!("growing {}", kind.name()))?);
-        target.discard();
     }
     println!();
     summaries.iter().for_each(|summary| println!("{summary}"));
@@ -104,15 +127,17 @@ pub fn growth(arguments: &Growth) -> Result<()> {
 fn grow(
     arguments: &Growth,
     space: KeySpace,
-    target: &Target,
-    mut csv: Option<&mut Csv<Step>>,
+    name: &'static str,
+    server: &Server,
+    table: &mut Table<Case>,
 ) -> Result<String> {
-    let pid = target.pid.context("a server this program started has a process")?;
-    let mut group = Group::connect(target.address, arguments.clients + 1)?;
+    let pid = server.pid();
+    let resident = || resident_bytes(pid).map(float).context("the server's memory");
+    let mut group = Group::connect(server.resp(), arguments.clients + 1)?;
     let mut growing = Growing::new(arguments, space, pid)?;
     growing.keys_until(0);
     group.run_closed(&mut growing)?;
-    let resident_before = resident_bytes(pid).context("the server's memory")?;
+    let resident_before = resident()?;
     let mut keys = 0;
     while keys < space.keys {
         let started_ns = now_ns();
@@ -121,32 +146,28 @@ fn grow(
         keys = space.keys.min(keys + arguments.step);
         growing.keys_until(keys);
         group.run_closed(&mut growing)?;
-        let oddities = group.oddities();
-        if let Some(example) = oddities.example {
-            bail!("the server refused {} requests: {example}", oddities.errors);
+        let refused = group.failed().refused;
+        if let Some(example) = refused.example {
+            bail!("the server refused {} requests: {example}", refused.count);
         }
         let seconds = float(now_ns() - started_ns) / 1e9;
-        let step = Step {
-            server: target.name,
-            durability: arguments.durability,
-            net_threads: arguments.net_threads,
-            space,
-            keys,
-            p50_us: percentile_us(&growing.probe_ns, 50.0),
-            p99_us: percentile_us(&growing.probe_ns, 99.0),
-            p9999_us: percentile_us(&growing.probe_ns, 99.99),
-            max_us: percentile_us(&growing.probe_ns, 100.0),
-            writers_max_us: percentile_us(&growing.writers_ns, 100.0),
-            writes_per_s: float(keys - first) / seconds,
-            resident: resident_bytes(pid).context("the server's memory")?,
-            resident_before,
-            lost_ms: float(lost_ns(pid).saturating_sub(lost_before_ns)) / 1e6,
-        };
-        println!("{}", report::line(COLUMNS, &step));
-        csv.as_mut().map_or(Ok(()), |csv| csv.append(&step))?;
+        let lost = float(lost_ns(pid).saturating_sub(lost_before_ns));
+        let (probe_ns, resident) = (&growing.probe_ns, resident()?);
+        let overhead = (resident - resident_before) / float(keys);
+        let sample = Sample::default()
+            .with(PER_S, float(keys - first) / seconds)
+            .with(P50_US, percentile_us(probe_ns, 50.0))
+            .with(P99_US, percentile_us(probe_ns, 99.0))
+            .with(P9999_US, percentile_us(probe_ns, 99.99))
+            .with(MAX_MS, percentile_us(probe_ns, 100.0))
+            .with(WRITERS_MAX_MS, percentile_us(&growing.writers_ns, 100.0))
+            .with(RESIDENT, resident)
+            .with(OVERHEAD, overhead - float_of(KEY_BYTES + space.value_bytes))
+            .with(LOST_MS, lost / 1e6);
+        table.add(Case { server: name, keys }, sample)?;
         growing.end_step()?;
     }
-    Ok(growing.summary(target.name))
+    Ok(growing.summary(name))
 }
 
 /// A probe on connection 0, writers on the others.
@@ -163,16 +184,10 @@ struct Growing {
     writers_ns: Histogram<u64>,
     all_probe_ns: Histogram<u64>,
     all_writers_ns: Histogram<u64>,
-    slow: Vec<Slow>,
+    /// Replies that the probe waited for too long, in words; the first of them.
+    slow: Vec<String>,
     slow_count: u64,
     lost_ns: u64,
-}
-
-/// A reply the probe waited for too long.
-struct Slow {
-    keys: u64,
-    ms: f64,
-    lost_ms: f64,
 }
 
 impl Growing {
@@ -215,17 +230,18 @@ impl Growing {
         self.slow_count += 1;
         let lost_ns = lost_ns(self.pid);
         if self.slow.len() < SLOW_REPLIES_SHOWN {
-            self.slow.push(Slow {
-                keys: self.written,
-                ms: float(latency_ns) / 1e6,
-                lost_ms: float(lost_ns.saturating_sub(self.lost_ns)) / 1e6,
-            });
+            self.slow.push(format!(
+                "  slow: {} ms at {} keys; without a processor since the one before: {} ms",
+                measurement(float(latency_ns) / 1e6),
+                self.written,
+                measurement(float(lost_ns.saturating_sub(self.lost_ns)) / 1e6)
+            ));
         }
         self.lost_ns = lost_ns;
     }
 
     fn summary(&self, name: &str) -> String {
-        let mut lines = vec![format!(
+        let first = format!(
             "{name}: {} probe replies, p99.99 {} us, slowest {} ms; slowest pipeline of the \
              writers {} ms; {} probe replies above {SLOW_REPLY:?}",
             self.all_probe_ns.len(),
@@ -233,16 +249,8 @@ impl Growing {
             measurement(percentile_us(&self.all_probe_ns, 100.0) / 1_000.0),
             measurement(percentile_us(&self.all_writers_ns, 100.0) / 1_000.0),
             self.slow_count
-        )];
-        lines.extend(self.slow.iter().map(|slow| {
-            format!(
-                "  slow: {} ms at {} keys; without a processor since the one before: {} ms",
-                measurement(slow.ms),
-                slow.keys,
-                measurement(slow.lost_ms)
-            )
-        }));
-        lines.join("\n")
+        );
+        [vec![first], self.slow.clone()].concat().join("\n")
     }
 }
 
@@ -276,7 +284,7 @@ impl Driver for Growing {
             return;
         }
         record(&mut self.probe_ns, latency_ns);
-        if crate::clock::duration_ns(SLOW_REPLY) < latency_ns {
+        if duration_ns(SLOW_REPLY) < latency_ns {
             self.note_slow(latency_ns);
         }
     }

@@ -1,30 +1,30 @@
 //! The command line of `chunks`.
 
-use std::{path::PathBuf, time::Duration};
-
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{
-    cases::{Batches, Section},
-    contents::{Filler, HEADER_BYTES},
-    store::Design,
-};
+use super::chain::Design;
 use crate::{
-    busload::Served,
     bytes::{bytes_text, parse_bytes},
-    cli::{bail_usage, check_clients, check_rounds, times},
+    cli::bail_usage,
+    experiment::store_bench::StoreArguments,
+    harness::{
+        Rounds,
+        arguments::{clients, count},
+    },
     limits::{CHUNK_BATCH_MAX, CHUNK_BYTES_MAX, CHUNKS_MAX, STORE_BYTES_MAX},
-    remote::Distance,
+    store::Filler,
 };
 
+/// Shortest chunk: it begins with its number.
+const CHUNK_BYTES_MIN: u64 = 16;
+
 /// The manual page below the flags.
-pub const HELP: &str = "\
+const HELP: &str = "\
 What is measured
   A store is made as Dolt writes it: classic table files with chunks of made-up contents that
-  compress about 2:1, a manifest, and a chain of chunks each of which contains the address of the
-  next. An S3 server in this process serves it behind a proxy that delays the first byte of every
-  response (--first-byte, --jitter) and keeps a log. Chunks are read
+  compress about 2:1, and a manifest. An S3 server in this process serves it behind a proxy that
+  delays the first byte of every response (--first-byte, --jitter) and keeps a log. Chunks are read
 
   direct       from the S3 server by ranged GET (object_store crate), every file's index known;
                decoded by the caller
@@ -43,30 +43,19 @@ What is measured
   pread+send     a thread on the server's processor that preads what is asked for and sends it
                  over loopback
 
-Sections
-  chain        a chain of dependent reads by one caller, in every state
-  reads        random reads by --callers
-  throughput   as many warm chunks a second as one core gives, as stored and decoded: server on
-               one processor, load on another
-  cold         random reads of a whole file from an empty cache: foreground reads, fills and
-               bytes, from the proxy's log
-  thundering-herd         --thundering-herd callers ask for one cold chunk at once: GETs
-  open         a store of --open-files table files: seconds until its chunks are found, with an
-               empty and a warm cache
-  memory       memory of the index by chunk; resident size while a file of --memory-bytes fills
-
 Columns
   Times are of requests, in microseconds; k/s are thousands of chunks. `x direct` is how many
   times more chunks a second than directly, at the same load; `x check` the median time beside
-  that of the empty call, with as many callers. The last columns are processors used by who
-  answers and by the load, and what the object store was asked for (cold and filling). Contents
-  are checked by number and size; a wrong one fails the run. Compare ratios within one run, never
-  times of different runs. Notes: `load-bound`, `disturbed`, `filled-early` (everything was local
-  before the measurement ended), `REFUSED`, `WRONG`.
+  that of the empty call, with as many callers. `cpu: load` and `server` are the processors used by
+  the load and by who answers; GETs and MiB what the object store was asked for (cold and filling).
+  Contents are checked by number and size; a wrong one fails the run. Compare ratios within one run,
+  never times of different runs. Notes: `load-bound`, `disturbed`, `filled-early` (everything was
+  local before the measurement ended), `REFUSED`, `WRONG`; of the last four sections also what the
+  store was asked for, or what memory was used.
 
 Files
-  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0),
-  measurements.csv the numbers of the sections without a table; chunks-*.svg show them.
+  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0), with
+  more fields than the tables have columns; chunks-*.svg show them.
 
 Examples
   busload-bench chunks  everything: about ten minutes, 10 GB of disk
@@ -74,8 +63,31 @@ Examples
   busload-bench chunks --section memory --memory-bytes 512M --dir /data
   busload-bench chunks --chunk-bytes 1k,4k,16k --chunks 20000 --section cold --rounds 1";
 
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Section {
+    /// Dependent reads in every state: --chain chunks one after the other, by one caller
+    Chain,
+    /// Random reads by --callers, in every state
+    Reads,
+    /// As many warm chunks a second as one core gives, as stored and decoded
+    Throughput,
+    /// Random reads of a whole file from an empty cache: what they cost the store, from the
+    /// proxy's log
+    Cold,
+    /// --thundering-herd callers ask for one cold chunk at once
+    ThunderingHerd,
+    /// A store of --open-files table files: seconds until its chunks are found, with an empty
+    /// and a warm cache
+    Open,
+    /// Memory of the index by chunk; resident size while a file of --memory-bytes fills
+    Memory,
+}
+
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
+#[command(mut_arg("seconds", |argument| argument.default_value("2")))]
+#[command(mut_arg("warm_up", |argument| argument.default_value("0.3")))]
 pub struct Chunks {
     /// Sections to measure
     #[arg(
@@ -86,10 +98,10 @@ pub struct Chunks {
     )]
     pub section: Vec<Section>,
     /// Table files of the store
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = count::<1, CHUNKS_MAX>)]
     pub files: usize,
     /// Chunks of a table file
-    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    #[arg(long, value_name = "N", default_value = "16384", value_parser = count::<1, CHUNKS_MAX>)]
     pub chunks: usize,
     /// Bytes of chunks, decoded; several sizes are taken in turns
     #[arg(
@@ -104,118 +116,76 @@ pub struct Chunks {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub chain: usize,
     /// Callers of the random reads
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16,64")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,16,64",
+        value_parser = clients
+    )]
     pub callers: Vec<usize>,
     /// Callers, and RESP connections, of the section throughput
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clients)]
     pub throughput_callers: usize,
     /// Addresses of a GetChunks call
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "256",
+        value_parser = count::<1, CHUNK_BATCH_MAX>
+    )]
     pub batch: usize,
     /// Requests under way on a pipelined RESP connection
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count::<1, CHUNK_BATCH_MAX>)]
     pub pipeline: usize,
     /// Connections that gRPC callers share
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clients)]
     pub grpc_connections: usize,
     /// Callers of the section thundering-herd
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value = "256", value_parser = clients)]
     pub thundering_herd: usize,
     /// Table files of the section open
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = count::<1, CHUNKS_MAX>)]
     pub open_files: usize,
     /// Bytes of the file of the section memory
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
     pub memory_bytes: u64,
-    /// The object store
-    #[command(flatten)]
-    pub distance: Distance,
-    /// The same while files fill
+    /// Bytes per second of one response while files fill
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2M")]
     pub filling_bandwidth: u64,
-    /// Measurements of every row; its measurements are the medians
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub rounds: usize,
-    /// Seconds of a measurement
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
-    pub seconds: f64,
-    /// Seconds before it that are not counted
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
-    pub warm_up: f64,
-    /// Decides contents, delays and the order of reads
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Where statistics.csv, measurements.csv and the pictures go
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub out: PathBuf,
-    /// Where stores and caches are made [default: the system's directory for temporary files]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// busload and the machine
+    /// Rounds and seconds
     #[command(flatten)]
-    pub served: Served,
+    pub rounds: Rounds,
+    /// The object store, the server and the machine
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 impl Chunks {
-    /// Refuses what cannot be measured.
+    /// Refuses what cannot be measured, as far as single arguments do not tell.
     pub fn check(&self) -> Result<()> {
-        if self.section.is_empty() || self.callers.is_empty() || self.chunk_bytes.is_empty() {
-            bail_usage!("--section, --callers and --chunk-bytes need at least one value");
+        let sizes = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
+        if self.chunk_bytes.iter().any(|bytes| !sizes.contains(bytes)) {
+            let most = bytes_text(CHUNK_BYTES_MAX);
+            bail_usage!("--chunk-bytes are {CHUNK_BYTES_MIN} to {most}");
         }
-        for count in self.callers.iter().chain([
-            &self.thundering_herd,
-            &self.throughput_callers,
-            &self.grpc_connections,
-        ]) {
-            check_clients(*count)?;
+        let chunks = self.files.saturating_mul(self.chunks);
+        if CHUNKS_MAX < chunks {
+            bail_usage!("a store has at most {CHUNKS_MAX} chunks");
         }
-        if [self.batch, self.pipeline].iter().any(|count| *count == 0 || CHUNK_BATCH_MAX < *count) {
-            bail_usage!("--batch and --pipeline are 1 to {CHUNK_BATCH_MAX}");
+        let most = self.chunk_bytes.iter().copied().max().unwrap_or_default();
+        let most = most.saturating_mul(u64::try_from(chunks).context("a count")?);
+        if STORE_BYTES_MAX < most || !(1 << 20..=STORE_BYTES_MAX).contains(&self.memory_bytes) {
+            let most = bytes_text(STORE_BYTES_MAX);
+            bail_usage!("stores have at most {most}, --memory-bytes is at least 1M");
         }
-        check_rounds(self.rounds)?;
-        let header = u64::try_from(HEADER_BYTES).context("a header's size")?;
-        if self.chunk_bytes.iter().any(|bytes| *bytes < header || CHUNK_BYTES_MAX < *bytes) {
-            bail_usage!("--chunk-bytes are {header} to {}", bytes_text(CHUNK_BYTES_MAX));
-        }
-        self.check_store()?;
-        self.times()?;
-        self.served.processors.check()
-    }
-
-    fn check_store(&self) -> Result<()> {
-        let count =
-            self.files.checked_mul(self.chunks).filter(|count| (1..=CHUNKS_MAX).contains(count));
-        if count.is_none() || self.open_files == 0 || CHUNKS_MAX < self.open_files {
-            bail_usage!("a store has 1 to {CHUNKS_MAX} chunks, in at least one file");
-        }
-        let chunks = u64::try_from(self.files * self.chunks).context("a count")?;
-        let most =
-            self.chunk_bytes.iter().copied().max().unwrap_or_default().saturating_mul(chunks);
-        if STORE_BYTES_MAX < most
-            || STORE_BYTES_MAX < self.memory_bytes
-            || self.memory_bytes < 1 << 20
-        {
-            bail_usage!(
-                "stores have at most {}, --memory-bytes is at least 1M",
-                bytes_text(STORE_BYTES_MAX)
-            );
-        }
-        if self.chain == 0 || self.files * self.chunks / 2 < self.chain {
+        if self.chain == 0 || chunks / 2 < self.chain {
             bail_usage!("--chain is 1 to half of all chunks");
         }
         Ok(())
     }
 
-    pub fn times(&self) -> Result<(Duration, Duration)> {
-        times(self.warm_up, self.seconds)
-    }
-
-    /// Whether a section was asked for.
-    pub fn wants(&self, section: Section) -> bool {
-        self.section.contains(&section)
-    }
-
-    /// The store that most sections read.
+    /// Returns the store that most sections read.
     pub fn design(&self) -> Design {
         let size = |bytes: &u64| usize::try_from(*bytes).expect("checked against a limit");
         Design {
@@ -224,13 +194,8 @@ impl Chunks {
             chunk_bytes: self.chunk_bytes.iter().map(size).collect(),
             filler: Filler::Half,
             chain: self.chain,
-            seed: self.seed,
+            seed: self.rounds.seed,
         }
-    }
-
-    /// Chunks at a time.
-    pub fn batches(&self) -> Batches {
-        Batches { call: self.batch, pipeline: self.pipeline }
     }
 }
 
@@ -241,30 +206,21 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn parse(arguments: &[&str]) -> Result<Chunks> {
-        let cli = Cli::try_parse_from(["busload-bench", "chunks"].iter().chain(arguments))?;
-        let Command::Chunks(chunks) = cli.command else { panic!("another command") };
-        chunks.check()?;
-        Ok(*chunks)
+    fn parse(arguments: &str) -> Result<()> {
+        let words = ["busload-bench", "chunks"].into_iter().chain(arguments.split_whitespace());
+        let Command::Chunks(chunks) = Cli::try_parse_from(words)?.command else {
+            panic!("another command")
+        };
+        chunks.check()
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused() {
-        assert!(parse(&[]).is_ok());
-        for wrong in [
-            &["--chunk-bytes", "8"][..],
-            &["--chain", "0"],
-            &["--chain", "60000"],
-            &["--files", "0"],
-            &["--callers", "0"],
-            &["--batch", "100000"],
-            &["--rounds", "0"],
-            &["--seconds", "0"],
-            &["--server-cpu", "x"],
-            &["--memory-bytes", "1k"],
-            &["--chunks", "99999999999"],
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
+    fn arguments_that_cannot_be_measured_are_refused() {
+        assert!(parse("").is_ok());
+        for wrong in ["--chunk-bytes 8", "--chain 0", "--chain 60000", "--memory-bytes 1k"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
+        assert!(parse("--files 10000 --chunks 10000").is_err());
+        assert!(parse("--server-cpu x").is_err());
     }
 }

@@ -7,16 +7,15 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
-use super::{clients::Caller, contents, store::Store};
+use super::{chain::ChainStore, clients::Caller};
 use crate::{
     clock::{Window, duration_ns, now_ns},
     counters::Counters,
+    harness::{Answering, Ends, Mark, Sample, Usage, Watched},
     limits::{CHUNK_FAILURES_MAX, SILENCE},
     random::Random,
-    sample::{Answering, Cpu, Ends, Mark, Sample, Watched},
 };
 
 /// Choice of the chunks that callers ask for.
@@ -26,21 +25,8 @@ pub enum Picks {
     Random(u64),
     /// These, each once, shared by all callers.
     List(Arc<[u32]>),
-    /// From the first on the contents name the next, so many of them at most; from the beginning
-    /// again if time is left.
-    Chain {
-        first: u32,
-        /// Chunks to follow before the end.
-        most: usize,
-        end: ChainEnd,
-    },
-}
-
-/// Behaviour at the end of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChainEnd {
-    Stop,
-    Repeat,
+    /// These, over and over: the chain of a single caller.
+    Cycle(Arc<[u32]>),
 }
 
 #[derive(Clone, Debug)]
@@ -65,111 +51,89 @@ impl Plan {
 }
 
 /// Lets all callers ask until the time is over or there is nothing more to ask for.
-pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sample> {
-    let window = plan.window();
-    let shared = Callers {
-        store,
-        window,
+pub async fn run(chain: &ChainStore, callers: Vec<Caller>, plan: &Plan) -> Result<Sample> {
+    let callers_at_work = Callers {
+        chain,
+        window: plan.window(),
         counters: RefCell::new(Counters::new()?),
         position: Cell::new(0),
         batch: plan.batch,
     };
-    let asking =
-        callers.into_iter().zip(0..).map(|(caller, index)| shared.ask(caller, &plan.picks, index));
+    let asking = callers.into_iter().zip(0..);
+    let asking = asking.map(|(caller, index)| callers_at_work.ask(caller, &plan.picks, index));
     let clocks = async {
         tokio::time::sleep(plan.warm_up).await;
         plan.mark()
     };
-    let asked = async { futures_util::future::join(join_all(asking), clocks).await };
     let limit = plan.warm_up + plan.seconds + SILENCE;
-    let Ok((_, start)) = tokio::time::timeout(limit, asked).await else {
+    let Ok((_, start)) = tokio::time::timeout(limit, join(join_all(asking), clocks)).await else {
         bail!("a request is unanswered after {SILENCE:?}");
     };
-    let cpu = Cpu::between(&start, &plan.mark());
-    let sample = Sample::new(&shared.counters.borrow(), window, Ends::WithLastAnswer);
-    Ok(sample.with_thread(cpu))
+    let usage = Usage::between(&start, &plan.mark());
+    let counters = callers_at_work.counters.borrow();
+    let sample = Sample::of(&counters, callers_at_work.window, Ends::WithLastAnswer);
+    Ok(sample.with_thread(&usage))
 }
 
-/// State that all callers share.
+/// State that all callers of a load share.
 struct Callers<'a> {
-    store: &'a Store,
+    chain: &'a ChainStore,
     window: Window,
     counters: RefCell<Counters>,
+    /// Position in the list.
     position: Cell<usize>,
     batch: usize,
 }
 
 impl Callers<'_> {
-    async fn ask(&self, caller: Caller, picks: &Picks, index: u64) {
+    async fn ask(&self, mut caller: Caller, picks: &Picks, index: u64) {
         match picks {
-            Picks::Random(seed) => self.at_random(caller, Random::new(seed ^ (index << 32))).await,
-            Picks::List(list) => self.all_of(caller, list).await,
-            Picks::Chain { first, most, end } => self.follow(caller, *first, *most, *end).await,
-        }
-    }
-
-    async fn at_random(&self, mut caller: Caller, mut random: Random) {
-        let count = u64::from(self.store.count());
-        let mut numbers = vec![0; self.batch];
-        loop {
-            draw(&mut random, count, &mut numbers);
-            if self.one(&mut caller, &numbers).await.is_none() {
-                return;
+            Picks::Random(seed) => {
+                let mut random = Random::new(seed ^ (index << 32));
+                let mut numbers = vec![0; self.batch];
+                draw(&mut random, self.chain, &mut numbers);
+                while self.one(&mut caller, &numbers).await.is_some() {
+                    draw(&mut random, self.chain, &mut numbers);
+                }
             }
-        }
-    }
-
-    async fn all_of(&self, mut caller: Caller, list: &[u32]) {
-        loop {
-            let from = self.position.get().min(list.len());
-            let to = (from + self.batch).min(list.len());
-            self.position.set(to);
-            if from == to || self.one(&mut caller, &list[from..to]).await.is_none() {
-                return;
-            }
-        }
-    }
-
-    /// The next request is made of what the last one gave.
-    async fn follow(&self, mut caller: Caller, first: u32, most: usize, end: ChainEnd) {
-        let (mut number, mut followed) = (first, 0);
-        while let Some(contents) = self.one(&mut caller, &[number]).await {
-            followed += 1;
-            let next = contents::next(&contents).filter(|_| followed < most);
-            match next.and_then(|address| self.store.find(&address)) {
-                Some(next) => number = next,
-                None if end == ChainEnd::Repeat => (number, followed) = (first, 0),
-                None => return,
-            }
+            Picks::List(list) | Picks::Cycle(list) => loop {
+                let from = self.position.get().min(list.len());
+                let to = (from + self.batch).min(list.len());
+                let is_again = to == list.len() && matches!(picks, Picks::Cycle(_));
+                self.position.set(if is_again { 0 } else { to });
+                if from == to || self.one(&mut caller, &list[from..to]).await.is_none() {
+                    return;
+                }
+            },
         }
     }
 
     /// Sends one request; `None` when it was the last.
-    async fn one(&self, caller: &mut Caller, numbers: &[u32]) -> Option<Bytes> {
+    async fn one(&self, caller: &mut Caller, numbers: &[u32]) -> Option<()> {
         let asked_ns = now_ns();
         if self.window.until_ns <= asked_ns {
             return None;
         }
-        let outcome = caller.ask(self.store, numbers).await;
+        let outcome = caller.ask(self.chain, numbers).await;
         let now_ns = now_ns();
         let mut counters = self.counters.borrow_mut();
         match outcome {
-            Ok(contents) => {
+            Ok(()) => {
                 let chunks = u64::try_from(numbers.len()).expect("a count fits in 64 bits");
                 counters.answer(self.window, chunks, asked_ns, now_ns);
-                Some(contents)
+                Some(())
             }
             Err(failure) => {
                 counters.failed.add(failure);
-                (counters.failed.count() < CHUNK_FAILURES_MAX).then(Bytes::new)
+                (counters.failed.count() < CHUNK_FAILURES_MAX).then_some(())
             }
         }
     }
 }
 
-/// Lets one caller ask that blocks this thread.
+/// Lets one caller ask for random chunks that blocks this thread.
 pub fn run_blocking(
-    store: &Store,
+    chain: &ChainStore,
     plan: &Plan,
     mut ask: impl FnMut(&[u32]) -> Result<()>,
 ) -> Result<Sample> {
@@ -179,27 +143,25 @@ pub fn run_blocking(
     let mut counters = Counters::new()?;
     let mut numbers = vec![0; plan.batch];
     let chunks = u64::try_from(plan.batch).expect("a count fits in 64 bits");
-    let count = u64::from(store.count());
     let mut start = None;
     let mut asked_ns = now_ns();
     while asked_ns < window.until_ns {
         if start.is_none() && window.from_ns <= asked_ns {
             start = Some(plan.mark());
         }
-        draw(&mut random, count, &mut numbers);
+        draw(&mut random, chain, &mut numbers);
         ask(&numbers)?;
         let answered_ns = now_ns();
         counters.answer(window, chunks, asked_ns, answered_ns);
         asked_ns = answered_ns;
     }
     let end = plan.mark();
-    let cpu = Cpu::between(&start.unwrap_or(end), &end);
-    Ok(Sample::new(&counters, window, Ends::WithLastAnswer).with_thread(cpu))
+    let usage = Usage::between(&start.unwrap_or(end), &end);
+    Ok(Sample::of(&counters, window, Ends::WithLastAnswer).with_thread(&usage))
 }
 
 /// Fills a list with random numbers of chunks.
-fn draw(random: &mut Random, count: u64, numbers: &mut [u32]) {
-    for number in numbers {
-        *number = u32::try_from(random.below(count)).expect("below a u32");
-    }
+pub fn draw(random: &mut Random, chain: &ChainStore, numbers: &mut [u32]) {
+    let count = u64::from(chain.store.count());
+    numbers.fill_with(|| u32::try_from(random.below(count)).expect("below a u32"));
 }

@@ -1,27 +1,24 @@
 //! The command line of `dolt`.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{
-    cases::{Layout, Section},
-    store::{Design, Order},
-};
+use super::tree::{Design, Order};
 use crate::{
-    busload::Served,
     bytes::{bytes_text, parse_bytes},
-    cli::{bail_usage, check_clients, check_rounds},
-    limits::{CHUNK_BYTES_MAX, CHUNKS_MAX, DOLT_PUSHES_MAX, STORE_BYTES_MAX},
-    remote::Distance,
+    cli::bail_usage,
+    experiment::store_bench::StoreArguments,
+    harness::arguments::{clients, count, warm_up},
+    limits::{CHUNK_BYTES_MAX, CHUNKS_MAX, DOLT_PUSHES_MAX, ROUNDS_MAX, STORE_BYTES_MAX},
 };
 
 /// Shortest leaf: shorter ones hold no rows.
 const LEAF_BYTES_MIN: u64 = 64;
 
 /// The manual page below the flags.
-pub const HELP: &str = "\
+const HELP: &str = "\
 What is measured
   A store is made as Dolt writes it: --pushes pushes, each a table file (archives; --classic share
   of them classic), whose chunks are a tree: commit, root value, table, nodes of 100 to 650
@@ -43,24 +40,15 @@ What is measured
   `records` lays chunks out anew. `legacy` asks as clients do that do not know
   StreamChunkLocations.
 
-Sections
-  clone        one client: the list of files, then whole files, three at a time
-  clones       --clients of them at once
-  scan         every chunk of the current version, for one node after the other all its children
-               at once
-  point        --chains rows by key: chains of chunks from the root to a leaf, each named by the
-               one before
-  fetch        a client that has all but the last --new pushes: a walk from the root, as fast as
-               chunks come
-
 Columns
   `x direct` and `x plain` are how many times faster than directly, and than one plain download of
   as many bytes; `of 0 ms` is the time beside that with the store at 0 ms. p50 and p99 are of the
   parts: chains of point, nodes of scan, files of clone. What the client did: calls (a stream is
-  one), GETs, of them dictionaries, MiB of bodies. What the object store was asked for meanwhile,
-  for table files only: GETs and MiB. `cpu s` are the server's seconds of processor, `load` is
-  what the load used of its own. Every chunk and every file is checked; a wrong one fails the run.
-  Compare ratios within one run, never times of different runs.
+  one; the notes tell them by method), GETs, of them dictionaries, MiB of bodies. What the object
+  store was asked for meanwhile, for table files only: store GETs and MiB. `cpu s` are the server's
+  seconds of processor, `cpu: load` is what the load used of its own. Every chunk and every file is
+  checked; nothing is tried again, a failure or a wrong one fails the run. Compare ratios within one
+  run, never times of different runs.
 
 Files
   statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0);
@@ -71,6 +59,32 @@ Examples
   busload-bench dolt --section scan --layout records --rounds 1
   busload-bench dolt --section clone,clones --leaves 40000 --bandwidth 0 --dir /data
   busload-bench dolt --section point --order random --classic 1";
+
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Section {
+    /// One client: the list of files, then whole files, three at a time
+    Clone,
+    /// --clients of them at once
+    Clones,
+    /// Every chunk of the current version: for one node after the other all its children at once
+    Scan,
+    /// --chains rows by key: chains of chunks from the root to a leaf, each named by the one
+    /// before
+    Point,
+    /// A client that has all but the last --new pushes: a walk from the root, as fast as chunks
+    /// come
+    Fetch,
+}
+
+/// Busload's setting `dolt_layout`: where the advertised chunk locations are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Layout {
+    /// The table files
+    Files,
+    /// Records laid out anew
+    Records,
+}
 
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
@@ -88,10 +102,10 @@ pub struct Dolt {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "files,records")]
     pub layout: Vec<Layout>,
     /// Pushes, each a table file
-    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(long, value_name = "N", default_value = "6", value_parser = count::<1, DOLT_PUSHES_MAX>)]
     pub pushes: usize,
     /// Leaves that each adds
-    #[arg(long, value_name = "N", default_value_t = 4_000)]
+    #[arg(long, value_name = "N", default_value = "4000", value_parser = count::<1, CHUNKS_MAX>)]
     pub leaves: usize,
     /// Mean bytes of a leaf, decoded
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4k")]
@@ -103,61 +117,36 @@ pub struct Dolt {
     #[arg(long, value_enum, default_value = "walk")]
     pub order: Order,
     /// Clients of the section clones
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clients)]
     pub clients: usize,
     /// Chains of the section point
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clients)]
     pub chains: usize,
     /// Pushes that the client of the section fetch lacks
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub new: usize,
     /// Ranges of the plain downloads at once: as many requests as busload makes
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clients)]
     pub ranges: usize,
-    /// The object store
-    #[command(flatten)]
-    pub distance: Distance,
     /// Measurements of every row; its measurements are the medians
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = count::<1, ROUNDS_MAX>)]
     pub rounds: usize,
     /// Seconds for which a warm replay is repeated, at least; the time is the median
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub seconds: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = warm_up)]
+    pub seconds: Duration,
     /// Decides contents, delays and the order of reads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Where statistics.csv and the picture go
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub out: PathBuf,
-    /// Where the store and caches are made [default: the system's directory for temporary files]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// busload and the machine
+    /// The object store, the server and the machine
     #[command(flatten)]
-    pub served: Served,
+    pub store: StoreArguments,
 }
 
 impl Dolt {
-    /// Refuses what cannot be measured.
+    /// Refuses what cannot be measured, as far as single arguments do not tell.
     pub fn check(&self) -> Result<()> {
-        if self.section.is_empty() || self.layout.is_empty() {
-            bail_usage!("--section and --layout need at least one value");
-        }
-        [self.clients, self.chains, self.ranges].into_iter().try_for_each(check_clients)?;
-        check_rounds(self.rounds)?;
-        if !(0.0..=3_600.0).contains(&self.seconds) {
-            bail_usage!("--seconds is 0 to 3600");
-        }
-        self.check_store()?;
-        self.served.processors.check()
-    }
-
-    fn check_store(&self) -> Result<()> {
-        if !(1..=DOLT_PUSHES_MAX).contains(&self.pushes) || self.new == 0 || self.pushes < self.new
-        {
-            bail_usage!(
-                "--pushes is 1 to {DOLT_PUSHES_MAX}, --new at least 1 and not more than there are"
-            );
+        if self.new == 0 || self.pushes < self.new {
+            bail_usage!("--new at least 1 and not more than --pushes");
         }
         if !(LEAF_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.leaf_bytes) {
             bail_usage!("--leaf-bytes is {LEAF_BYTES_MIN} to {}", bytes_text(CHUNK_BYTES_MAX));
@@ -165,24 +154,15 @@ impl Dolt {
         if !(0.0..=1.0).contains(&self.classic) {
             bail_usage!("--classic is 0 to 1");
         }
-        let count =
-            self.pushes.checked_mul(self.leaves).filter(|count| (1..=CHUNKS_MAX).contains(count));
-        let Some(count) = count else { bail_usage!("a store has 1 to {CHUNKS_MAX} leaves") };
+        let count = self.pushes.saturating_mul(self.leaves);
+        if CHUNKS_MAX < count {
+            bail_usage!("a store has at most {CHUNKS_MAX} leaves");
+        }
         let count = u64::try_from(count).context("a count")?;
         if STORE_BYTES_MAX < self.leaf_bytes.saturating_mul(count) {
             bail_usage!("a store has at most {}", bytes_text(STORE_BYTES_MAX));
         }
         Ok(())
-    }
-
-    /// Whether a section was asked for.
-    pub fn wants(&self, section: Section) -> bool {
-        self.section.contains(&section)
-    }
-
-    /// Returns the time for which warm replays are repeated.
-    pub fn repeat(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
     }
 
     pub fn design(&self) -> Design {
@@ -193,46 +173,6 @@ impl Dolt {
             classic: self.classic,
             order: self.order,
             seed: self.seed,
-            ..Design::default()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-    use crate::cli::{Cli, Command};
-
-    fn parse(arguments: &[&str]) -> Result<Dolt> {
-        let cli = Cli::try_parse_from(["busload-bench", "dolt"].iter().chain(arguments))?;
-        let Command::Dolt(dolt) = cli.command else { panic!("another command") };
-        dolt.check()?;
-        Ok(*dolt)
-    }
-
-    #[test]
-    fn what_cannot_be_measured_is_refused() {
-        assert!(parse(&[]).is_ok());
-        for wrong in [
-            ["--pushes", "0"],
-            ["--pushes", "1000000"],
-            ["--new", "0"],
-            ["--new", "7"],
-            ["--leaves", "0"],
-            ["--leaves", "99999999999"],
-            ["--leaf-bytes", "1"],
-            ["--classic", "1.5"],
-            ["--clients", "0"],
-            ["--chains", "0"],
-            ["--ranges", "0"],
-            ["--rounds", "0"],
-            ["--seconds", "-1"],
-            ["--server-cpu", "x"],
-            ["--section", "pull"],
-        ] {
-            assert!(parse(&wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -1,29 +1,24 @@
 //! The command line of `postgres`, and what it asks to measure.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
-use anyhow::Result;
 use clap::Args;
 
 use super::{
-    approach::{Approach, Choice, Section},
+    cases::{Section, parse_way},
     rows::Distribution,
 };
 use crate::{
-    busload::Binary,
-    cli::{bail_usage, check_clients, check_rounds, times},
+    harness::{
+        Rounds,
+        arguments::{clients, count, number, rate},
+    },
     limits::KEYS_MAX,
-    schedule::parse_rate,
+    server::Binary,
 };
 
-/// Most connections to Postgres of one row.
-const CONNECTIONS_MAX: usize = 1_000;
-
-/// Most keys of a window.
-const WINDOW_KEYS_MAX: usize = 10_000;
-
 /// The manual page below the flags.
-pub const HELP: &str = "\
+const HELP: &str = "\
 What is measured
   Many clients (--readers) each ask for one row by key, wait for it, and ask for the next. The
   ways to answer them:
@@ -41,19 +36,6 @@ What is measured
   memory       GET of a memory table of the same server on one connection: what RESP costs without
                Postgres
 
-Sections
-  readers, ceiling, windows   300 readers; measured together, in turns
-  low-load                    1 to 300 readers (--low-load): what a lone request pays. Plain: as
-                              many connections as readers, 20 at most; window: the one that was
-                              best at 300 readers
-  rate                        open loop (--rates): requests are due on a schedule, response times
-                              count from then
-  small-memory                the same table with --small-shared-buffers; own clusters only, which
-                              are restarted. The system's page cache still holds the table unless
-                              it is larger than memory
-  upserts                     as many writers as readers, each with one INSERT .. ON CONFLICT DO
-                              UPDATE under way
-
 The table
   `random_read_test(pk text COLLATE \"C\" PRIMARY KEY, payload text)`, as published, keys of 20
   digits and payloads of 35 bytes that end with the key; every reply is checked by that. The
@@ -64,19 +46,17 @@ The table
   from PGPASSWORD. Without TLS. Processor time of Postgres is known if it runs here.
 
 Columns
-  Response times are in microseconds. `of ceiling` is beside ceiling:2, `x plain` beside the best
-  plain:N of the section. `batch` is requests per statement, `kstmt/s` thousands of statements per
-  second, both counted by pg_stat_statements (which costs Postgres about a microsecond per
-  statement; without the extension transactions are counted). The last columns are processors used
-  by Postgres, by busload and by the load. In process, busload is part of the load (`=`): the
-  readers, the library and the driver are one process. Notes: `disturbed` (other programs, or the
+  `clients` are readers or writers, `rate` is what an open loop offers. Response times are in
+  microseconds. `of ceiling` is beside ceiling:2, `x plain` beside the best plain:N of the section.
+  `batch` is requests per statement, `kstmt/s` thousands of statements per second, both counted by
+  pg_stat_statements (which costs Postgres about a microsecond per statement; without the extension
+  transactions are counted). `cpu:` is followed by the processors used by the load, by the busload
+  server and by Postgres. In process, busload is part of the load: the readers, the library and the
+  driver are one process. Over RESP, clients and server are two. `spread` is the most less the least
+  throughput of the rounds, beside the median. Notes: `disturbed` (other programs, or the
   machine's host, took more than a tenth of a processor), `asked-late` (open loop: 99th percentile
-  of the delay in asking above 250 us), `overloaded`, `unanswered`, `REFUSED`, `WRONG`. Nothing is
+  of the delay in asking above 100 us), `overloaded`, `unanswered`, `REFUSED`, `WRONG`. Nothing is
   bound to a processor: Postgres, busload and the load share them all, as on a machine of its own.
-
-Files
-  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0);
-  postgres-*.svg show them.
 
 Examples
   busload-bench postgres  everything: half an hour and 10 GB of disk
@@ -86,79 +66,70 @@ Examples
   busload-bench postgres --url postgres://bench@db/bench --section low-load";
 
 #[derive(Debug, Args)]
-#[command(after_long_help = HELP)]
+#[command(
+    after_long_help = HELP,
+    mut_arg("seconds", |argument| argument.default_value("5")),
+    mut_arg("warm_up", |argument| argument.default_value("1"))
+)]
 pub struct Postgres {
     /// Sections to measure
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "readers,ceiling,windows,low-load,rate,small-memory,upserts"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(default_value = "readers,ceiling,windows,low-load,rate,small-memory,upserts")]
     pub section: Vec<Section>,
     /// Only these ways, as plain:20, window:16, in-process, resp:300, ceiling:2, memory; or all of
     /// a kind, as plain
-    #[arg(long, value_name = "WAY", value_delimiter = ',')]
-    pub case: Vec<Choice>,
+    #[arg(long, value_name = "WAY", value_delimiter = ',', value_parser = parse_way)]
+    pub case: Vec<String>,
     /// Readers of the sections with a fixed number, and writers of the upserts
-    #[arg(long, value_name = "N", default_value_t = 300)]
+    #[arg(long, value_name = "N", value_parser = clients, default_value_t = 300)]
     pub readers: usize,
     /// How keys are drawn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform")]
     pub keys: Vec<Distribution>,
     /// Connections of the readers that are not batched
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,20,50,300")]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = connections, default_value = "10,20,50,300")]
     pub connections: Vec<usize>,
     /// Connections of the writers that are not batched
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,20,50")]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = connections, default_value = "10,20,50")]
     pub upsert_connections: Vec<usize>,
     /// Keys of the fixed windows
-    #[arg(long, value_name = "K", value_delimiter = ',', default_value = "1,2,4,8,16,24,32,64")]
+    #[arg(long, value_name = "K", value_delimiter = ',')]
+    #[arg(value_parser = window, default_value = "1,2,4,8,16,24,32,64")]
     pub windows: Vec<usize>,
     /// Microseconds after which a window's batch leaves with fewer
     #[arg(long, value_name = "US", default_value_t = 500)]
     pub window_wait_us: u64,
     /// Connections to Postgres of the fixed windows
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", value_parser = connections, default_value_t = 20)]
     pub window_connections: usize,
     /// Connections to Postgres of busload, in process and as a server [default: busload's own]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = connections)]
     pub busload_connections: Option<usize>,
     /// Further options of busload's table, in process and in the server, as
     /// min_batch=16&write_partitions=8
     #[arg(long, value_name = "QUERY")]
     pub table_options: Option<String>,
     /// Connections over RESP
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "20,300")]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = clients, default_value = "20,300")]
     pub resp_connections: Vec<usize>,
     /// Numbers of readers of the section low-load
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,5,10,20,50,100,300")]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = clients, default_value = "1,2,5,10,20,50,100,300")]
     pub low_load: Vec<usize>,
     /// Rates of the section rate, in requests per second, as 10000, 10k, 1M
-    #[arg(
-        long,
-        value_name = "RATE",
-        value_delimiter = ',',
-        value_parser = parse_rate,
-        default_value = "5k,10k,20k,40k,80k,120k,160k"
-    )]
+    #[arg(long, value_name = "RATE", value_delimiter = ',')]
+    #[arg(value_parser = rate, default_value = "5k,10k,20k,40k,80k,120k,160k")]
     pub rates: Vec<u64>,
-    /// Measurements of every row; its measurements are the medians
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub rounds: usize,
-    /// Seconds of a measurement
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    pub seconds: f64,
-    /// Seconds before it that are not counted
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub warm_up: f64,
+    /// Rounds of measurements
+    #[command(flatten)]
+    pub rounds: Rounds,
     /// Threads of the load in process; 0: the calling thread alone
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub workers: usize,
-    /// Decides the keys
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Where statistics.csv and the pictures go
+    /// Where statistics.csv (all measurements, and the medians as round 0) and the pictures go
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Which Postgres
@@ -175,7 +146,7 @@ pub struct Postgres {
 pub struct Source {
     /// A Postgres that runs, as postgres://user@host:port/database, instead of a cluster made for
     /// this
-    #[arg(long, value_name = "URL", conflicts_with = "cluster")]
+    #[arg(long, value_name = "URL", conflicts_with = "cluster", value_parser = parse_url)]
     pub url: Option<String>,
     /// Make the cluster here and keep it; the next run uses it and its table again. The directory
     /// must be open to the user `postgres` if this program runs as root
@@ -185,7 +156,7 @@ pub struct Source {
     #[arg(long, value_name = "N", value_parser = parse_rows, default_value = "10M")]
     pub rows: u64,
     /// The table's name
-    #[arg(long, value_name = "NAME", default_value = "random_read_test")]
+    #[arg(long, value_name = "NAME", default_value = "random_read_test", value_parser = parse_name)]
     pub relation: String,
     /// Drop the table if it is there and load it anew
     #[arg(long)]
@@ -202,86 +173,49 @@ pub struct Source {
 }
 
 impl Postgres {
-    /// Refuses what cannot be measured.
-    pub fn check(&self) -> Result<()> {
-        check_clients(self.readers)?;
-        for readers in self.low_load.iter().chain(&self.resp_connections) {
-            check_clients(*readers)?;
-        }
-        let connections = self.connections.iter().chain(&self.upsert_connections);
-        let connections =
-            connections.chain([&self.window_connections]).chain(&self.busload_connections);
-        for count in connections {
-            if *count == 0 || CONNECTIONS_MAX < *count {
-                bail_usage!("the number of connections to Postgres is 1 to {CONNECTIONS_MAX}");
-            }
-        }
-        if self.windows.iter().any(|keys| *keys == 0 || WINDOW_KEYS_MAX < *keys) {
-            bail_usage!("a window has 1 to {WINDOW_KEYS_MAX} keys");
-        }
-        check_rounds(self.rounds)?;
-        if self.section.is_empty() || self.keys.is_empty() {
-            bail_usage!("--section and --keys need at least one value");
-        }
-        self.times()?;
-        self.source.check()
-    }
-
-    pub fn times(&self) -> Result<(Duration, Duration)> {
-        times(self.warm_up, self.seconds)
-    }
-
-    /// Whether this way was asked for.
-    pub fn wants(&self, approach: Approach) -> bool {
-        self.case.is_empty() || self.case.iter().any(|choice| choice.names(approach))
+    /// Returns all numbers of connections to Postgres.
+    pub fn database_connections(&self) -> impl Iterator<Item = usize> {
+        let lists = self.connections.iter().chain(&self.upsert_connections);
+        lists.chain([&self.window_connections]).chain(&self.busload_connections).copied()
     }
 }
 
-impl Source {
-    fn check(&self) -> Result<()> {
-        let is_name = |text: &str| {
-            !text.is_empty()
-                && text
-                    .bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        };
-        if !is_name(&self.relation) {
-            bail_usage!("--relation is a name of lower-case letters, digits and underscores");
-        }
-        if let Some(url) = &self.url {
-            check_url(url)?;
-        }
-        Ok(())
-    }
+/// Parses a number of connections to Postgres.
+fn connections(text: &str) -> Result<usize, String> {
+    count::<1, 1_000>(text)
 }
 
-/// A password in the URL would show in the arguments of the busload server.
-fn check_url(url: &str) -> Result<()> {
-    let Some((_, rest)) =
-        url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "postgres" | "postgresql"))
-    else {
-        bail_usage!("--url is postgres://user@host:port/database");
+/// Parses the keys of a window.
+fn window(text: &str) -> Result<usize, String> {
+    count::<1, 10_000>(text)
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let is_name = !text.is_empty() && text.bytes().all(is_fine);
+    let name = is_name.then(|| text.to_owned());
+    name.ok_or_else(|| "it is a name of lower-case letters, digits and underscores".to_owned())
+}
+
+/// Parses a URL without a password, which would show in the arguments of the busload server.
+fn parse_url(url: &str) -> Result<String, String> {
+    let schemes = ["postgres://", "postgresql://"].iter();
+    let Some(rest) = schemes.filter_map(|scheme| url.strip_prefix(scheme)).next() else {
+        return Err("it is postgres://user@host:port/database".to_owned());
     };
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
     if user.contains(':') || rest.contains("password=") {
-        bail_usage!(
-            "no password in --url, where it shows in lists of processes: \
-             PGPASSWORD=... busload-bench .."
-        );
+        return Err("no password in --url, where it shows in lists of processes: \
+                    PGPASSWORD=... busload-bench .."
+            .to_owned());
     }
-    Ok(())
+    Ok(url.to_owned())
 }
 
 fn parse_rows(text: &str) -> Result<u64, String> {
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
-        _ => (text, 1),
-    };
-    let rows = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    rows.filter(|rows| (1..=KEYS_MAX).contains(rows))
-        .ok_or_else(|| format!("rows are 1 to {KEYS_MAX}, as 10M"))
+    let rows = number(text).ok().filter(|rows| (1..=KEYS_MAX).contains(rows));
+    rows.ok_or_else(|| format!("rows are 1 to {KEYS_MAX}, as 10M"))
 }
 
 fn parse_setting(text: &str) -> Result<(String, String), String> {
@@ -292,30 +226,16 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use clap::Parser;
 
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn parse(arguments: &[&str]) -> Result<Postgres> {
+    pub fn parse(arguments: &[&str]) -> Result<Postgres, clap::Error> {
         let cli = Cli::try_parse_from(["busload-bench", "postgres"].iter().chain(arguments))?;
         let Command::Postgres(postgres) = cli.command else { panic!("another command") };
-        postgres.check()?;
         Ok(*postgres)
-    }
-
-    #[test]
-    fn ways_can_be_chosen() {
-        let postgres = parse(&["--case", "plain:20,in-process", "--section", "rate"]).unwrap();
-        assert!(
-            postgres.wants(Approach::Plain { connections: 20 })
-                && postgres.wants(Approach::Library)
-        );
-        assert!(
-            !postgres.wants(Approach::Plain { connections: 10 })
-                && !postgres.wants(Approach::Memory)
-        );
     }
 
     #[test]
@@ -326,9 +246,10 @@ mod tests {
             ["--rows", "10G"],
             ["--windows", "0"],
             ["--connections", "0"],
-            ["--rounds", "0"],
             ["--seconds", "0"],
             ["--case", "plain:"],
+            ["--case", "plain:0"],
+            ["--case", "in-process:3"],
             ["--case", "magic"],
             ["--relation", "x; drop table y"],
             ["--pg-setting", "fsync"],

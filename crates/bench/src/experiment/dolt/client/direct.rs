@@ -1,24 +1,27 @@
 //! Reads without busload: from the object store itself, by ranges. Indexes are known
 //! beforehand, as Dolt has them once it has opened a store.
 
-use std::{net::SocketAddr, ops::Range, rc::Rc};
+use std::{ops::Range, rc::Rc};
 
 use busload_chunks::ChunkAddress;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
-    counts::{Meter, Report},
-    downloads::{Dictionaries, Downloads, LocatedChunk, Way},
-    failure::{refused, wrong},
-    http::Http,
-    limits::{DIRECT_MERGE_GAP, DIRECT_WORKERS, DOWNLOAD_RANGE_BYTES},
-    walks::{self, Points, Reads, Visit},
+    Report,
+    downloads::{Dictionaries, DownloadLimits, Downloads, LocatedChunk},
+    http::{Http, count, wrong},
+    report, since,
+    walks::{self, Reads, Visit, Work},
 };
-use crate::{clock::now_ns, experiment::dolt::store::Store, failures::Failure};
+use crate::{clock::now_ns, experiment::dolt::tree::TreeStore, failures::Failure};
 
 /// Limits of reads from the object store.
-const WAY: Way = Way { gap: DIRECT_MERGE_GAP, workers: DIRECT_WORKERS };
+const LIMITS: DownloadLimits = DownloadLimits { gap: 512 * 1024 + 1, workers: 32 };
 
+/// Bytes of one range of a plain download.
+const DOWNLOAD_RANGE_BYTES: usize = 8 << 20;
+
+/// A plain download of the files in ranges of 8 MiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges {
     pub at_once: usize,
@@ -29,92 +32,53 @@ pub struct Ranges {
 /// Reader of the object store itself.
 #[derive(Debug)]
 pub struct Direct<'a> {
-    store: &'a Store,
+    tree: &'a TreeStore,
     /// URLs of the store's files.
     urls: Vec<Rc<str>>,
     http: Http,
     dictionaries: Dictionaries,
-    meter: Meter,
 }
 
 impl<'a> Direct<'a> {
-    /// A store whose files are objects below `prefix` in `bucket`; anybody may read them.
-    pub fn new(address: SocketAddr, bucket: &str, prefix: &str, store: &'a Store) -> Self {
-        let meter = Meter::default();
-        let url = |name: &str| format!("http://{address}/{bucket}/{prefix}/{name}").into();
-        let urls = store.files.iter().map(|file| url(&file.name)).collect();
-        Self { store, urls, http: Http::new(&meter), dictionaries: Dictionaries::default(), meter }
+    /// Makes a reader of a store whose files are objects below this URL; anybody may read them.
+    pub fn new(url: &str, tree: &'a TreeStore) -> Self {
+        let urls = tree.store.files.iter().map(|file| format!("{url}/{}", file.name).into());
+        let (urls, http) = (urls.collect(), Http::new());
+        Self { tree, urls, http, dictionaries: Dictionaries::default() }
     }
 
-    /// Reads everything that was not written by the first `had` pushes.
-    pub async fn fetch(&self, had: usize) -> Result<Report, Failure> {
-        let started = self.meter.begin();
-        walks::fetch(self, self.store, self.store.root, had).await?;
-        Ok(started.end(Vec::new()))
+    /// Reads what a command of Dolt reads.
+    pub async fn replay(&self, work: Work) -> Result<Report, Failure> {
+        report(&self.http, walks::walk(self, self.tree, work)).await
     }
 
-    /// Reads the current version, node after node.
-    pub async fn scan(&self) -> Result<Report, Failure> {
-        let started = self.meter.begin();
-        let parts_ns = walks::scan(self, self.store, self.store.root).await?;
-        Ok(started.end(parts_ns))
-    }
-
-    /// Reads chains from the root to leaves.
-    pub async fn point(&self, points: &Points) -> Result<Report, Failure> {
-        let started = self.meter.begin();
-        let parts_ns = walks::point(self, self.store, self.store.root, points).await?;
-        Ok(started.end(parts_ns))
-    }
-
-    /// Downloads the files in ranges of 8 MiB and drops them.
-    pub async fn download(&self, ranges: &Ranges) -> Result<Report, Failure> {
-        let started = self.meter.begin();
-        let downloads =
-            self.ranges(ranges.bytes_max).into_iter().map(|(url, range)| self.range(url, range));
-        let parts_ns =
-            stream::iter(downloads).buffer_unordered(ranges.at_once.max(1)).try_collect().await?;
-        Ok(started.end(parts_ns))
-    }
-
-    fn ranges(&self, bytes_max: u64) -> Vec<(Rc<str>, Range<u64>)> {
-        let mut rest = bytes_max;
-        let mut ranges = Vec::new();
-        for (url, file) in self.urls.iter().zip(&self.store.files) {
+    /// Downloads the files in ranges and drops them.
+    pub async fn download(&self, ranges: Ranges) -> Result<Report, Failure> {
+        let mut rest = ranges.bytes_max;
+        let mut downloads = Vec::new();
+        for (url, file) in self.urls.iter().zip(&self.tree.store.files) {
             let end = file.bytes.min(rest);
             rest -= end;
-            let mut start = 0;
-            while start < end {
-                let next = end.min(start + DOWNLOAD_RANGE_BYTES);
-                ranges.push((Rc::clone(url), start..next));
-                start = next;
-            }
+            let starts = (0..end).step_by(DOWNLOAD_RANGE_BYTES);
+            let range = |start| start..end.min(start + count(DOWNLOAD_RANGE_BYTES));
+            downloads.extend(starts.map(|start| self.range(url, range(start))));
         }
-        ranges
+        let downloads = stream::iter(downloads).buffer_unordered(ranges.at_once.max(1));
+        report(&self.http, downloads.try_collect()).await
     }
 
-    async fn range(&self, url: Rc<str>, range: Range<u64>) -> Result<u64, Failure> {
+    async fn range(&self, url: &str, range: Range<u64>) -> Result<u64, Failure> {
         let began_ns = now_ns();
         let expected = range.end - range.start;
-        let mut answer = self.http.get(&url, Some(range)).await?;
-        if answer.status != 206 {
-            return Err(refused(&url, format_args!("status {}", answer.status)));
-        }
+        let mut body = self.http.get(url, Some(range)).await?;
         let mut bytes = 0;
-        while let Some(data) = answer.data().await? {
-            bytes += u64::try_from(data.len()).expect("a length fits in 64 bits");
+        while let Some(data) = body.data().await? {
+            bytes += count(data.len());
         }
         if bytes != expected {
-            return Err(wrong(&url, format_args!("{bytes} bytes, expected {expected}")));
+            return Err(wrong(url, format_args!("{bytes} bytes, expected {expected}")));
         }
-        Ok(now_ns().saturating_sub(began_ns))
-    }
-
-    fn located_chunk(&self, address: &ChunkAddress) -> Result<LocatedChunk, Failure> {
-        let entry =
-            self.store.find(address).ok_or_else(|| wrong(address, "it is not in the store"))?;
-        let url = Rc::clone(&self.urls[entry.file]);
-        Ok(LocatedChunk { url, address: *address, location: entry.location })
+        Ok(since(began_ns))
     }
 }
 
@@ -124,12 +88,16 @@ impl Reads for Direct<'_> {
         mut wanted: Vec<ChunkAddress>,
         visit: &mut Visit<'_>,
     ) -> Result<(), Failure> {
-        let mut downloads = Downloads::new(&self.http, &self.meter, WAY, self.dictionaries.clone());
+        let mut downloads = Downloads::new(&self.http, LIMITS, self.dictionaries.clone());
         let mut owed = 0;
         loop {
             // All that is known so far, so that as much as possible is merged.
             for address in wanted.drain(..) {
-                downloads.want(self.located_chunk(&address)?);
+                let chunk = self.tree.store.find(&address);
+                let chunk = chunk.ok_or_else(|| wrong(address, "it is not in the store"))?;
+                let file = usize::try_from(chunk.file).expect("32 bits fit");
+                let (url, location) = (Rc::clone(&self.urls[file]), chunk.location);
+                downloads.want(LocatedChunk { url, address, location });
                 owed += 1;
             }
             if owed == 0 {

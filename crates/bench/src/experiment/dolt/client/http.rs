@@ -1,161 +1,141 @@
-//! GETs over HTTP/1.1 on connections that are kept.
+//! GETs over HTTP/1.1 on a pool of connections, and what a client counts.
 
-use std::{cell::RefCell, collections::HashMap, ops::Range, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, fmt::Display, ops::Range, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use hyper::{
-    Method, Request,
-    body::Incoming,
-    client::conn::http1::{SendRequest, handshake},
-    header::{CONTENT_LENGTH, HOST, RANGE},
-    http::Uri,
+use hyper::{Request, StatusCode, body::Incoming, header::RANGE};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
 };
-use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 
-use super::{
-    counts::Meter,
-    failure::refused,
-    limits::{CONNECT, HEADERS, IDLE_CONNECTIONS, STALL},
-};
 use crate::failures::Failure;
 
-type Connection = SendRequest<Empty<Bytes>>;
+/// Longest wait for the headers of a response.
+const HEADERS: Duration = Duration::from_secs(15);
 
-/// Connections that nobody uses at the moment, by host and port. As long as one is free no other is
-/// opened.
+/// A body of which nothing comes for so long is given up.
+const STALL: Duration = Duration::from_secs(5);
+
+/// Makes a failure of something refused, or that did not come.
+pub fn refused(what: impl Display, why: impl Display) -> Failure {
+    Failure::Refused(format!("{what}: {why}"))
+}
+
+/// Makes a failure of something that came and is not what it should be.
+pub fn wrong(what: impl Display, why: impl Display) -> Failure {
+    Failure::Wrong(format!("{what}: {why}"))
+}
+
+/// Calls, requests and bytes of one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls by method; a stream is one.
+    pub calls: BTreeMap<&'static str, u64>,
+    /// GETs of everything, and those of dictionaries among them.
+    pub gets: u64,
+    pub dictionary_gets: u64,
+    /// Bytes of bodies that came.
+    pub body_bytes: u64,
+    /// Chunks that came and were right, and bytes of their contents.
+    pub chunks: u64,
+    pub contents_bytes: u64,
+}
+
+impl Counts {
+    /// Adds the counts of another client.
+    pub fn merge(&mut self, other: &Self) {
+        for (method, count) in &other.calls {
+            *self.calls.entry(method).or_default() += count;
+        }
+        self.gets += other.gets;
+        self.dictionary_gets += other.dictionary_gets;
+        self.body_bytes += other.body_bytes;
+        self.chunks += other.chunks;
+        self.contents_bytes += other.contents_bytes;
+    }
+}
+
+/// Counts that the parts of one client share.
 #[derive(Clone, Debug, Default)]
+pub struct Meter(Rc<RefCell<Counts>>);
+
+impl Meter {
+    pub fn add(&self, count: impl FnOnce(&mut Counts)) {
+        count(&mut self.0.borrow_mut());
+    }
+
+    /// Returns the counts so far and begins anew.
+    pub fn take(&self) -> Counts {
+        self.0.take()
+    }
+}
+
+/// A client for GETs; idle connections are used again.
+#[derive(Clone, Debug)]
 pub struct Http {
-    idle: Rc<RefCell<HashMap<String, Vec<Connection>>>>,
-    meter: Meter,
+    pool: Client<HttpConnector, Empty<Bytes>>,
+    pub meter: Meter,
 }
 
 impl Http {
-    pub fn new(meter: &Meter) -> Self {
-        Self { idle: Rc::default(), meter: meter.clone() }
+    pub fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let pool = Client::builder(TokioExecutor::new()).build(connector);
+        Self { pool, meter: Meter::default() }
     }
 
-    /// Asks for a resource or a range of it; its status and headers.
-    pub async fn get(&self, url: &str, range: Option<Range<u64>>) -> Result<Answer, Failure> {
-        let uri: Uri = url.parse().map_err(|error| refused(url, error))?;
-        let host =
-            uri.authority().ok_or_else(|| refused(url, "expected a URL with a host"))?.to_string();
-        loop {
-            let (mut connection, is_new) = match self.take(&host).await {
-                Some(connection) => (connection, false),
-                None => (self.connect(&host).await?, true),
-            };
-            let request = request(&uri, &host, range.clone())?;
-            self.meter.add(|counts| counts.gets += 1);
-            match timeout(HEADERS, connection.send_request(request)).await {
-                Ok(Ok(response)) => return Ok(Answer::new(self, host, connection, response)),
-                // The server closed it while it was idle.
-                Ok(Err(error)) if !is_new && error.is_canceled() => {
-                    self.meter.add(|counts| counts.gets -= 1);
-                }
-                Ok(Err(error)) => return Err(refused(url, error)),
-                Err(_) => return Err(refused(url, format_args!("no answer within {HEADERS:?}"))),
-            }
+    /// Sends a GET for a resource or a range of it; the body comes piece by piece.
+    pub async fn get(&self, url: &str, range: Option<Range<u64>>) -> Result<Body, Failure> {
+        let mut request = Request::get(url);
+        let mut wanted = StatusCode::OK;
+        if let Some(Range { start, end }) = range {
+            request = request.header(RANGE, format!("bytes={start}-{}", end.saturating_sub(1)));
+            wanted = StatusCode::PARTIAL_CONTENT;
         }
-    }
-
-    async fn take(&self, host: &str) -> Option<Connection> {
-        loop {
-            let mut connection = self.idle.borrow_mut().get_mut(host)?.pop()?;
-            if connection.ready().await.is_ok() {
-                return Some(connection);
-            }
+        let request = request.body(Empty::new()).map_err(|error| refused(url, error))?;
+        self.meter.add(|counts| counts.gets += 1);
+        let response = timeout(HEADERS, self.pool.request(request)).await;
+        let response =
+            response.map_err(|_| refused(url, format_args!("silent for {HEADERS:?}")))?;
+        let response = response.map_err(|error| refused(url, error))?;
+        if response.status() != wanted {
+            return Err(refused(url, response.status()));
         }
-    }
-
-    fn give_back(&self, host: &str, connection: Connection) {
-        let mut idle = self.idle.borrow_mut();
-        let idle = idle.entry(host.to_owned()).or_default();
-        if idle.len() < IDLE_CONNECTIONS && !connection.is_closed() {
-            idle.push(connection);
-        }
-    }
-
-    async fn connect(&self, host: &str) -> Result<Connection, Failure> {
-        let connecting = async {
-            let socket = TcpStream::connect(host).await.map_err(|error| refused(host, error))?;
-            socket.set_nodelay(true).map_err(|error| refused(host, error))?;
-            handshake(TokioIo::new(socket)).await.map_err(|error| refused(host, error))
-        };
-        let connected = timeout(CONNECT, connecting).await;
-        let (sender, connection) =
-            connected.map_err(|_| refused(host, "no connection in time"))??;
-        self.meter.add(|counts| counts.connections += 1);
-        // Its errors are those of the request that is under way.
-        tokio::spawn(connection);
-        Ok(sender)
+        Ok(Body { body: response.into_body(), meter: self.meter.clone() })
     }
 }
 
-fn request(
-    uri: &Uri,
-    host: &str,
-    range: Option<Range<u64>>,
-) -> Result<Request<Empty<Bytes>>, Failure> {
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
-    if let Some(range) = range {
-        request =
-            request.header(RANGE, format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
-    }
-    request.body(Empty::new()).map_err(|error| refused(uri, error))
-}
-
-/// A response whose body is still to come.
+/// Body of a response that is still to come.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    /// Bytes of its body, if it says so.
-    pub length: Option<u64>,
-    http: Http,
-    host: String,
-    connection: Option<Connection>,
+pub struct Body {
     body: Incoming,
+    meter: Meter,
 }
 
-impl Answer {
-    fn new(
-        http: &Http,
-        host: String,
-        connection: Connection,
-        response: hyper::Response<Incoming>,
-    ) -> Self {
-        let length = response.headers().get(CONTENT_LENGTH);
-        Self {
-            status: response.status().as_u16(),
-            length: length.and_then(|length| length.to_str().ok()?.parse().ok()),
-            http: http.clone(),
-            host,
-            connection: Some(connection),
-            body: response.into_body(),
-        }
-    }
-
-    /// Receives the next part of its body; `None` at its end, when the connection is free again.
+impl Body {
+    /// Receives the next piece; `None` at the end, when the connection is free again.
     pub async fn data(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             let frame = timeout(STALL, self.body.frame()).await;
             let frame =
-                frame.map_err(|_| refused("a body", format_args!("nothing came for {STALL:?}")))?;
-            let Some(frame) = frame else {
-                if let Some(connection) = self.connection.take() {
-                    self.http.give_back(&self.host, connection);
-                }
+                frame.map_err(|_| refused("a body", format_args!("stalled for {STALL:?}")))?;
+            let Some(frame) = frame.transpose().map_err(|error| refused("a body", error))? else {
                 return Ok(None);
             };
-            let frame = frame.map_err(|error| refused("a body", error))?;
-            // What is no data are trailers, which nobody sends.
+            // A frame without data has trailers, which nobody sends.
             if let Ok(data) = frame.into_data() {
-                let bytes = u64::try_from(data.len()).expect("a length fits in 64 bits");
-                self.http.meter.add(|counts| counts.body_bytes += bytes);
+                self.meter.add(|counts| counts.body_bytes += count(data.len()));
                 return Ok(Some(data));
             }
         }
     }
+}
+
+/// Returns a length as 64 bits.
+pub fn count(length: usize) -> u64 {
+    u64::try_from(length).expect("a length fits in 64 bits")
 }

@@ -1,21 +1,33 @@
 //! Walks: which chunks are read in which order by a fetch, a scan, point reads.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use busload_chunks::ChunkAddress;
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 
-use super::failure::wrong;
+use super::{
+    http::{count, wrong},
+    since,
+};
 use crate::{
     clock::now_ns,
-    experiment::dolt::store::{
-        Store,
-        contents::{Kind, Node},
-    },
+    experiment::dolt::tree::{Kind, Node, TreeStore},
     failures::Failure,
     random::Random,
 };
+
+/// Command of Dolt that is replayed.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// Downloads of whole files.
+    Clone,
+    /// All chunks of the current version, node by node.
+    Scan,
+    /// So many chains from the root to a leaf.
+    Point { chains: usize, seed: u64 },
+    /// Everything that was not written by the first `had` pushes.
+    Fetch { had: usize },
+}
 
 /// Function that takes a chunk and returns the chunks to read because of it.
 pub type Visit<'a> = dyn FnMut(ChunkAddress, Bytes) -> Result<Vec<ChunkAddress>, Failure> + 'a;
@@ -25,28 +37,22 @@ pub trait Reads {
     /// known, until there are no more.
     async fn walk(&self, from: Vec<ChunkAddress>, visit: &mut Visit<'_>) -> Result<(), Failure>;
 
-    /// Reads these chunks with one fetch object; their contents in the order of the addresses.
-    async fn read(&self, addresses: &[ChunkAddress]) -> Result<Vec<Bytes>, Failure> {
-        let mut contents = std::collections::HashMap::with_capacity(addresses.len());
-        let mut keep = |address, bytes| {
-            contents.insert(address, bytes);
+    /// Reads these chunks with one fetch object and parses them, in the order of the addresses.
+    async fn read(&self, addresses: &[ChunkAddress]) -> Result<Vec<Node>, Failure> {
+        let mut nodes = HashMap::with_capacity(addresses.len());
+        let mut keep = |address, contents: Bytes| {
+            nodes.insert(address, parse(&contents)?);
             Ok(Vec::new())
         };
         self.walk(addresses.to_vec(), &mut keep).await?;
-        let of = |address| {
-            contents
-                .get(address)
-                .cloned()
-                .ok_or_else(|| wrong(address, "the walk ended without it"))
-        };
+        let missing = |address| wrong(address, "the walk ended without it");
+        let of = |address| nodes.remove(address).ok_or_else(|| missing(address));
         addresses.iter().map(of).collect()
     }
 
     async fn one(&self, address: ChunkAddress) -> Result<Node, Failure> {
-        let contents = self.read(&[address]).await?;
-        contents
-            .first()
-            .map_or_else(|| Err(wrong(address, "nothing was read")), |contents| parse(contents))
+        let node = self.read(&[address]).await?.pop();
+        node.ok_or_else(|| wrong(address, "nothing was read"))
     }
 }
 
@@ -54,25 +60,28 @@ fn parse(contents: &[u8]) -> Result<Node, Failure> {
     Node::parse(contents).map_err(|error| wrong("contents", error))
 }
 
-/// Reads everything that can be reached from the root and was not written by the first `had`
-/// pushes.
-pub async fn fetch(
-    reads: &impl Reads,
-    store: &Store,
-    root: ChunkAddress,
-    had: usize,
-) -> Result<(), Failure> {
-    let is_had = |address: &ChunkAddress| store.find(address).is_some_and(|entry| entry.file < had);
-    if is_had(&root) {
-        return Ok(());
+/// Reads chunk by chunk; how long each part took.
+pub async fn walk(reads: &impl Reads, tree: &TreeStore, work: Work) -> Result<Vec<u64>, Failure> {
+    match work {
+        Work::Clone => Err(wrong("clone", "whole files are downloaded, not walked")),
+        Work::Scan => scan(reads, tree).await,
+        Work::Point { chains, seed } => point(reads, tree, chains, seed).await,
+        Work::Fetch { had } => fetch(reads, tree, had).await.map(|()| Vec::new()),
     }
-    let mut asked = HashSet::from([root]);
+}
+
+/// Reads everything that can be reached from the root and was not written by the first pushes.
+async fn fetch(reads: &impl Reads, tree: &TreeStore, had: usize) -> Result<(), Failure> {
+    let is_had = |address: &ChunkAddress| {
+        tree.store.find(address).is_some_and(|chunk| count(had) > u64::from(chunk.file))
+    };
+    let mut asked = HashSet::from([tree.root]);
     let mut visit = |_, contents: Bytes| {
         let children = parse(&contents)?.children;
         Ok(children.into_iter().filter(|child| !is_had(child) && asked.insert(*child)).collect())
     };
-    reads.walk(vec![root], &mut visit).await?;
-    let expected = store.reachable(had);
+    reads.walk(vec![tree.root], &mut visit).await?;
+    let expected = tree.reachable(had);
     if asked.len() == expected {
         return Ok(());
     }
@@ -80,100 +89,56 @@ pub async fn fetch(
 }
 
 /// Reads the current version as a query over all rows does: for one node after the other all its
-/// children at once. How long each took.
-pub async fn scan(
-    reads: &impl Reads,
-    store: &Store,
-    root: ChunkAddress,
-) -> Result<Vec<u64>, Failure> {
+/// children at once. Returns how long each node took.
+async fn scan(reads: &impl Reads, tree: &TreeStore) -> Result<Vec<u64>, Failure> {
     let mut parts_ns = Vec::new();
-    let mut leaves = Vec::with_capacity(store.leaves.len());
+    let mut leaves = Vec::with_capacity(tree.leaves.len());
     // The next to visit is the last.
-    let mut nodes = vec![reads.one(root).await?];
+    let mut nodes = vec![reads.one(tree.root).await?];
     while let Some(node) = nodes.pop() {
-        let children = node.current();
         let began_ns = now_ns();
-        let contents = reads.read(children).await?;
-        parts_ns.push(now_ns().saturating_sub(began_ns));
-        let mut inner = Vec::new();
-        for (address, contents) in children.iter().zip(&contents) {
-            match parse(contents)? {
-                Node { kind: Kind::Leaf, .. } => leaves.push(*address),
-                node => inner.push(node),
-            }
-        }
-        nodes.extend(inner.into_iter().rev());
+        let children = reads.read(node.current()).await?;
+        parts_ns.push(since(began_ns));
+        let is_leaf = |child: &Node| child.kind == Kind::Leaf;
+        let named = node.current().iter().zip(&children);
+        leaves.extend(named.filter(|(_, child)| is_leaf(child)).map(|(address, _)| *address));
+        nodes.extend(children.into_iter().rev().filter(|child| !is_leaf(child)));
     }
-    if leaves == store.leaves {
+    if leaves == tree.leaves {
         return Ok(parts_ns);
     }
-    Err(wrong(
-        "scan",
-        format_args!("{} leaves, not the {} of the store", leaves.len(), store.leaves.len()),
-    ))
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Points {
-    pub chains: usize,
-    /// by how many readers at once.
-    pub readers: usize,
-    pub seed: u64,
+    let expected = tree.leaves.len();
+    Err(wrong("scan", format_args!("{} leaves, not the {expected} of the store", leaves.len())))
 }
 
 /// Reads chains of chunks from the root to a leaf, each named by the one before; how long each
 /// chain took.
-pub async fn point(
+async fn point(
     reads: &impl Reads,
-    store: &Store,
-    root: ChunkAddress,
-    points: &Points,
-) -> Result<Vec<u64>, Failure> {
-    let leaves: HashSet<_> = store.leaves.iter().copied().collect();
-    let readers = points.readers.max(1);
-    let read_by = |reader: usize| {
-        let chains = points.chains / readers + usize::from(reader < points.chains % readers);
-        let seed =
-            points.seed.wrapping_add(u64::try_from(reader).expect("a count fits in 64 bits") << 32);
-        chains_of(reads, root, chains, seed, &leaves)
-    };
-    Ok(try_join_all((0..readers).map(read_by)).await?.concat())
-}
-
-async fn chains_of(
-    reads: &impl Reads,
-    root: ChunkAddress,
+    tree: &TreeStore,
     chains: usize,
     seed: u64,
-    leaves: &HashSet<ChunkAddress>,
 ) -> Result<Vec<u64>, Failure> {
+    let leaves: HashSet<_> = tree.leaves.iter().collect();
     let mut random = Random::new(seed);
     let mut parts_ns = Vec::with_capacity(chains);
     for _ in 0..chains {
         let began_ns = now_ns();
-        let leaf = chain(reads, root, &mut random).await?;
-        parts_ns.push(now_ns().saturating_sub(began_ns));
-        if !leaves.contains(&leaf) {
-            return Err(wrong("point", format_args!("{leaf} is no leaf of the store")));
+        let mut address = tree.root;
+        loop {
+            let node = reads.one(address).await?;
+            if node.kind == Kind::Leaf {
+                break;
+            }
+            let children = node.current();
+            let drawn = random.below(count(children.len()).max(1));
+            let drawn = children.get(usize::try_from(drawn).expect("below a count"));
+            address = *drawn.ok_or_else(|| wrong(address, "a node without children"))?;
+        }
+        parts_ns.push(since(began_ns));
+        if !leaves.contains(&address) {
+            return Err(wrong("point", format_args!("{address} is no leaf of the store")));
         }
     }
     Ok(parts_ns)
-}
-
-async fn chain(
-    reads: &impl Reads,
-    root: ChunkAddress,
-    random: &mut Random,
-) -> Result<ChunkAddress, Failure> {
-    let mut address = root;
-    loop {
-        let node = reads.one(address).await?;
-        if node.kind == Kind::Leaf {
-            return Ok(address);
-        }
-        let children = node.current();
-        let count = u64::try_from(children.len()).expect("a count fits in 64 bits");
-        let drawn = usize::try_from(random.below(count.max(1))).expect("below a count");
-        address = *children.get(drawn).ok_or_else(|| wrong(address, "a node without children"))?;
-    }
 }

@@ -1,0 +1,140 @@
+//! Setup that the experiments on stores of chunks share: an object store some milliseconds away,
+//! and busload servers whose tables are over it.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use busload_chunks::ChunkAddress;
+use busload_proto::v1::{HasChunksRequest, chunks_client::ChunksClient};
+use clap::{Args, ValueEnum};
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::Endpoint;
+
+use crate::{
+    cleanup::{Cleanup, Directory, directories},
+    clock::{duration_ns, now_ns},
+    limits::{CHUNK_FILL, CHUNK_POLL},
+    machine,
+    remote::{Distance, Remote},
+    server::{Served, Server, Starter, Table, busload_at},
+};
+
+/// Prefix of the store that an experiment reads.
+pub const PREFIX: &str = "store";
+
+/// Addresses of one `HasChunks`.
+const HAS_ADDRESSES: usize = 16_384;
+
+/// Arguments about the object store, the server and the machine.
+#[derive(Debug, Args)]
+pub struct StoreArguments {
+    /// The object store
+    #[command(flatten)]
+    pub distance: Distance,
+    /// Where CSV files and pictures go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
+    /// Where stores and caches are made [default: the system's directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// busload and the machine
+    #[command(flatten)]
+    pub served: Served,
+}
+
+/// The object store and what servers are started with.
+pub struct StoreBench<'a> {
+    pub arguments: &'a StoreArguments,
+    pub remote: Remote,
+    pub runtime: Runtime,
+    pub cleanup: Cleanup,
+    pub starter: Starter,
+    /// Parent of everything: it goes last.
+    _directory: Directory,
+}
+
+impl<'a> StoreBench<'a> {
+    /// Starts the object store. The load's thread is bound later: threads of the object store run
+    /// anywhere.
+    pub fn start(arguments: &'a StoreArguments, seed: u64) -> Result<Self> {
+        let busload = busload_at(arguments.served.binary.busload.as_deref())?;
+        let cleanup = Cleanup::install()?;
+        let directory = directories(&cleanup, &arguments.out, arguments.dir.as_deref())?;
+        let remote = Remote::start(directory.path(), arguments.distance, seed)?;
+        let starter = arguments.served.starter(busload, directory.path().to_owned())?;
+        let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
+        Ok(Self { arguments, remote, runtime, cleanup, starter, _directory: directory })
+    }
+
+    /// Returns the directory of the store with this prefix.
+    pub fn directory(&self, prefix: &str) -> PathBuf {
+        self.remote.directory().join(prefix)
+    }
+
+    /// Describes the run in one line and prints it.
+    pub fn about(&self, store: String) -> Result<String> {
+        let processors = self.arguments.served.processors.text();
+        let parts = [store, self.arguments.distance.text(), processors];
+        let about = machine::about(&[Path::new(&self.starter.busload)], parts)?;
+        println!("{about}");
+        Ok(about)
+    }
+
+    /// Makes a table over a store at `url`; further options of the command line come last.
+    pub fn table(&self, name: &'static str, url: &str, options: &str) -> Table {
+        Table::of_chunks(name, url, &self.arguments.served.options(options))
+    }
+
+    /// Starts a server with an empty cache and waits until this chunk of its tables is known.
+    pub fn serve(&self, tables: &[Table], known: &ChunkAddress) -> Result<Server> {
+        self.serve_in(self.cleanup.directory(&self.starter.directory)?, tables, known)
+    }
+
+    /// Starts a server with the cache of another.
+    pub fn serve_in(
+        &self,
+        data: Directory,
+        tables: &[Table],
+        known: &ChunkAddress,
+    ) -> Result<Server> {
+        let server = self.starter.start_in(&self.cleanup, data, tables)?;
+        for table in tables {
+            server.wait_for(&format!("EXISTS {}:{known}", table.name), ":1")?;
+        }
+        Ok(server)
+    }
+}
+
+/// Returns the name of a value on the command line, in tables and in CSV files.
+pub fn name_of(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Waits until chunks of a table are on the server's disk; their addresses come one after the
+/// other. Fills give no event, so it asks again and again.
+pub async fn wait_local(http: SocketAddr, table: &str, addresses: &[u8]) -> Result<()> {
+    let endpoint = Endpoint::from_shared(format!("http://{http}")).context("an address")?;
+    let channel = endpoint.connect().await.with_context(|| format!("no gRPC at {http}"))?;
+    let mut client = ChunksClient::new(channel);
+    let until_ns = now_ns() + duration_ns(CHUNK_FILL);
+    loop {
+        let mut absent = 0;
+        for addresses in addresses.chunks(HAS_ADDRESSES * ChunkAddress::BYTES) {
+            let request = HasChunksRequest {
+                store: table.to_owned(),
+                addresses: addresses.to_vec().into(),
+                only_if_local: true,
+            };
+            absent +=
+                client.has_chunks(request).await.context("HasChunks")?.into_inner().absent.len();
+        }
+        match absent {
+            0 => return Ok(()),
+            _ if now_ns() < until_ns => tokio::time::sleep(CHUNK_POLL).await,
+            count => bail!("{count} chunks are not on local disk after {CHUNK_FILL:?}"),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Processors used while something was measured.
+
+use std::fs;
+
+use rustix::process::{Pid, getpid};
+
+use crate::{
+    clock::{now_ns, own_cpu_ns, thread_cpu_ns},
+    machine::{busy_ns, family_cpu_ns, process_cpu_ns, run_queue_wait_ns, steal_ns},
+    stats::float,
+};
+
+/// Process or thread that answers the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answering {
+    /// This program itself, as the S3 server in it, or nobody.
+    #[default]
+    Nobody,
+    Process(Pid),
+    /// A thread of this process, by its id.
+    Thread(Pid),
+}
+
+impl Answering {
+    fn cpu_ns(self) -> Option<u64> {
+        match self {
+            Self::Nobody => None,
+            Self::Process(pid) => process_cpu_ns(pid),
+            Self::Thread(thread) => {
+                let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+                fs::read_to_string(path).ok()?.split_ascii_whitespace().next()?.parse().ok()
+            }
+        }
+    }
+}
+
+/// Processes whose processor time is measured beside our own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watched {
+    pub answering: Answering,
+    /// The Postgres server, if it runs here.
+    pub postgres: Option<Pid>,
+}
+
+/// The clocks at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    pub at_ns: u64,
+    /// Processor time of the calling thread, and of this whole process.
+    thread_ns: u64,
+    own_ns: u64,
+    server_ns: Option<u64>,
+    server_is_own: bool,
+    postgres_ns: Option<u64>,
+    /// Time that the machine's processors spent in programs, and that the host took away.
+    busy_ns: Option<u64>,
+    steal_ns: Option<u64>,
+    /// Time that threads of this process were ready and had no processor.
+    wait_ns: Option<u64>,
+}
+
+impl Mark {
+    pub fn now(watched: Watched) -> Self {
+        Self {
+            at_ns: now_ns(),
+            thread_ns: thread_cpu_ns(),
+            own_ns: own_cpu_ns(),
+            server_ns: watched.answering.cpu_ns(),
+            server_is_own: matches!(watched.answering, Answering::Thread(_)),
+            postgres_ns: watched.postgres.and_then(family_cpu_ns),
+            busy_ns: busy_ns(),
+            steal_ns: steal_ns(),
+            wait_ns: run_queue_wait_ns(getpid()),
+        }
+    }
+}
+
+/// Processors used between two marks: 1 is one processor all the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    pub wall_s: f64,
+    /// Used by the thread that read the clocks.
+    pub thread: f64,
+    /// Used by this whole program.
+    pub own: f64,
+    pub server: Option<f64>,
+    pub postgres: Option<f64>,
+    /// Used by programs that have nothing to do with it, and by the machine's host.
+    pub others: f64,
+    /// Share of the time in which threads of this program waited for a processor, or the host took
+    /// one away. The server's own waiting is left out: its threads may rightly wait for each other.
+    pub lost: f64,
+}
+
+impl Usage {
+    /// Returns what was used between two marks.
+    pub fn between(start: &Mark, end: &Mark) -> Self {
+        let wall_ns = float(end.at_ns.saturating_sub(start.at_ns).max(1));
+        let share = |start: u64, end: u64| float(end.saturating_sub(start)) / wall_ns;
+        let share_of = |start: Option<u64>, end: Option<u64>| {
+            start.zip(end).map(|(start, end)| share(start, end))
+        };
+        let own = share(start.own_ns, end.own_ns);
+        let server = share_of(start.server_ns, end.server_ns);
+        let postgres = share_of(start.postgres_ns, end.postgres_ns);
+        let server_process = server.filter(|_| !start.server_is_own).unwrap_or(0.0);
+        let known = own + server_process + postgres.unwrap_or(0.0);
+        let busy = share_of(start.busy_ns, end.busy_ns).unwrap_or(known);
+        let stolen = share_of(start.steal_ns, end.steal_ns).unwrap_or(0.0);
+        Self {
+            wall_s: wall_ns / 1e9,
+            thread: share(start.thread_ns, end.thread_ns),
+            own,
+            server,
+            postgres,
+            others: (busy - known).max(0.0) + stolen,
+            lost: share_of(start.wait_ns, end.wait_ns).unwrap_or(0.0) + stolen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TRIES;
+
+    #[test]
+    fn processors_are_shared_out_and_the_rest_is_that_of_others() {
+        let mark = |at_ns, used| Mark {
+            at_ns,
+            own_ns: used,
+            thread_ns: used / 2,
+            busy_ns: Some(used * 4),
+            steal_ns: Some(0),
+            postgres_ns: Some(used * 2),
+            ..Mark::default()
+        };
+        let usage = Usage::between(&mark(0, 0), &mark(1_000, 500));
+        let wanted = Usage {
+            wall_s: 1e-6,
+            thread: 0.25,
+            own: 0.5,
+            server: None,
+            postgres: Some(1.0),
+            others: 0.5,
+            lost: 0.0,
+        };
+        assert_eq!(usage, wanted);
+    }
+
+    #[test]
+    fn a_thread_that_works_is_seen_to() {
+        let answering = Answering::Thread(rustix::thread::gettid());
+        let watched = Watched { answering, postgres: None };
+        let is_seen = (0..TRIES).any(|_| {
+            let start = Mark::now(watched);
+            while now_ns() < start.at_ns + 30_000_000 {
+                std::hint::black_box(0);
+            }
+            let usage = Usage::between(&start, &Mark::now(watched));
+            // Less where others had the processors.
+            0.1 < usage.thread && usage.server.is_some_and(|share| 0.1 < share)
+        });
+        assert!(is_seen);
+    }
+}
