@@ -45,7 +45,7 @@ pub(crate) use bail_usage;
 #[derive(Debug, Parser)]
 #[command(name = "busload-bench", version, long_about = ABOUT, max_term_width = 110)]
 pub struct Cli {
-    /// What to do
+    /// Experiment to run
     #[command(subcommand)]
     pub command: Command,
 }
@@ -56,7 +56,7 @@ pub enum Command {
     Kv(Kv),
     /// Latency and memory while a table grows from nothing
     Growth(Growth),
-    /// How fast a server comes back after it was stopped
+    /// Time that a server takes to come back after it was stopped
     Recovery(Recovery),
     /// Throughput and system calls per request, from one connection to many
     Connections(Connections),
@@ -65,7 +65,7 @@ pub enum Command {
     /// Chunks of a store that is milliseconds away: read directly, and through busload cold,
     /// filling and warm
     Chunks(Box<Chunks>),
-    /// What Dolt's own client does with a remote, replayed: directly, and through busload cold and
+    /// Replay of what Dolt's own client does with a remote: directly, and through busload cold and
     /// warm
     Dolt(Box<Dolt>),
     /// Reads of a file at random, and synced appends as a log makes them, by fio
@@ -77,7 +77,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct NullServer {
-    /// Where to listen
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDR")]
     pub listen: SocketAddr,
     /// Bytes of the value in every reply; 0: the reply is OK
@@ -126,7 +126,7 @@ pub struct Setup {
     pub redis_args: String,
     #[command(flatten)]
     pub processors: Processors,
-    /// Where the servers' temporary directories are made; must be on a disk for durable cases
+    /// Directory for the servers' temporary ones; must be on a disk for durable cases
     /// [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

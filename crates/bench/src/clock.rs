@@ -13,15 +13,15 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether this moment counts.
+    /// Returns whether this moment counts.
     #[inline]
     pub fn contains(&self, ns: u64) -> bool {
         self.from_ns <= ns && ns < self.until_ns
     }
 }
 
-/// How often a test measures before it says that something never happens: other work on the machine
-/// may stand in the way of one measurement that takes a moment, not of all of them.
+/// Number of times that a test measures before it says that something never happens: other work on
+/// the machine may stand in the way of one measurement that takes a moment, not of all of them.
 #[cfg(test)]
 pub const TRIES: u32 = 50;
 

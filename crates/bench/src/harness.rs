@@ -18,7 +18,7 @@
 //!
 //! - A case: a `Copy` struct that says what a row of its table measures.
 //! - Its numbers: constants of type [`Number`], of which `sample` has the usual ones.
-//! - A [`TableLayout`]: the columns, which are also the fields of the CSV file, the number that leads,
+//! - A [`TableLayout`]: the columns, which are also fields of the CSV file, the number that leads,
 //!   and a function that compares a row with others.
 //! - A function that measures a case once and returns a [`Sample`].
 //!

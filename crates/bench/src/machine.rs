@@ -141,7 +141,8 @@ pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
     Some(waits.sum())
 }
 
-/// Whether files in this directory live in memory, where a sync costs nothing and proves nothing.
+/// Returns whether files in this directory live in memory, where a sync costs nothing and proves
+/// nothing.
 pub fn is_memory_file_system(directory: &Path) -> Result<bool> {
     let status = rustix::fs::statfs(directory)
         .with_context(|| format!("cannot look at {}", directory.display()))?;
@@ -213,9 +214,9 @@ fn cpu_ns(stat: &str, fields: usize) -> Option<u64> {
     Some(ticks * 1_000_000_000 / clock_ticks_per_second())
 }
 
-/// Reads `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold anything,
-/// so fields are counted from its end: 0 is the state, 1 the parent, 11 and 12 user and system
-/// time, 13 and 14 those of children that ended.
+/// Reads `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold
+/// anything, so fields are counted from its end: 0 is the state, 1 the parent, 11 and 12 user and
+/// system time, 13 and 14 those of children that ended.
 fn stat_fields(stat: &str, first: usize, count: usize) -> Option<Vec<u64>> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields = fields.split_ascii_whitespace().skip(first).take(count);

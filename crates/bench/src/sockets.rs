@@ -64,7 +64,7 @@ impl Poll {
 pub struct Socket {
     stream: TcpStream,
     index: usize,
-    /// Whether epoll reports when there is room to send.
+    /// Set if epoll reports when there is room to send.
     waits_for_room: bool,
 }
 

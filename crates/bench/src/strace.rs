@@ -27,7 +27,7 @@ pub struct SystemCalls {
     pub most: String,
 }
 
-/// Whether strace can be run.
+/// Returns whether strace can be run.
 pub fn is_available() -> bool {
     Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success())
 }

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// What the server does with requests.
+/// Treatment of requests by the server.
 #[derive(Clone, Copy, Debug)]
 struct Manners {
     reply: &'static str,
@@ -27,8 +27,8 @@ struct Manners {
     closes_at: Option<u64>,
 }
 
-/// How often something is measured before it is said never to happen: other work on the machine may
-/// stand in the way of one short measurement, not of all of them.
+/// Number of times that something is measured before it is said never to happen: other work on the
+/// machine may stand in the way of one short measurement, not of all of them.
 const TRIES: u32 = 50;
 
 const POLITE: Manners =

@@ -51,8 +51,8 @@ fn check_shown(shown: &str) {
 }
 
 fn check_rows(records: &[Record]) {
-    // Chain, reads with one and four callers, throughput, cold, herd, open, memory; one round and
-    // the medians.
+    // Chain, reads with one and four callers, throughput, cold, thundering herd, open, memory; one
+    // round and the medians.
     assert_eq!(records.len(), 2 * (10 + (2 * 17 + 1) + 6 + 1 + 1 + 2 + 1), "{records:?}");
     for record in records {
         assert_eq!(
@@ -71,7 +71,7 @@ fn check_rows(records: &[Record]) {
     assert!(1.0 <= number(chain(records, "cold", "GetChunk"), "gets"));
 }
 
-/// Whether every row had answers in its time, and nobody waited for the store who need not.
+/// Checks that every row had answers in its time, and nobody waited for the store who need not.
 fn took_time(records: &[Record]) -> bool {
     let direct = chain(records, "-", "direct");
     let is_faster = |warm: &Record| {
@@ -104,9 +104,9 @@ fn check_sections(records: &[Record]) {
         let is_it = |one: &&Record| one["section"] == section && one["state"] == state;
         records.iter().rfind(is_it).unwrap()
     };
-    let (cold, herd) = (of("cold", "filling"), of("thundering-herd", "cold"));
+    let (cold, thundering_herd) = (of("cold", "filling"), of("thundering-herd", "cold"));
     assert!(number(cold, "repeated") == 0.0 && 1.0 <= number(cold, "x_file"), "{cold:?}");
-    assert_eq!(number(herd, "foreground"), 1.0, "{herd:?}");
+    assert_eq!(number(thundering_herd, "foreground"), 1.0, "{thundering_herd:?}");
     assert!(12.0 <= number(of("open", "cold"), "index_reads"));
     assert_eq!(number(of("open", "warm disk"), "index_reads"), 0.0);
     let memory = of("memory", "filling");

@@ -16,8 +16,8 @@ const SMALL: &str = "--pushes 3 --leaves 1100 --leaf-bytes 300 --classic 0.34 --
     --chains 3 --ranges 4 --first-byte 10 --jitter 2 --bandwidth 0 --rounds 1 --seconds 0 \
     --server-cpu any --load-cpu any";
 
-/// How often everything is replayed before it is said to be slow: a warm replay takes a moment, in
-/// which other work on the machine may stand in its way.
+/// Number of times that everything is replayed before it is said to be slow: a warm replay takes a
+/// moment, in which other work on the machine may stand in its way.
 const TRIES: u32 = 5;
 
 #[test]
@@ -75,7 +75,7 @@ fn of<'a>(medians: &'a [Record], section: &str, way: &str) -> Vec<&'a Record> {
     rows
 }
 
-/// What the store is asked for by whom.
+/// Requests that the store gets, by their sender.
 fn check_reads(medians: &[Record]) {
     for record in medians {
         let gets = number(record, "read_gets");

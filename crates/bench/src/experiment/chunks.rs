@@ -147,7 +147,7 @@ fn targets(table: &Table<Case>) -> Vec<Target> {
     let opened = |cache| get(SECONDS, &|case| (case.section, case.cache) == (Section::Open, cache));
     let (stored, decoded) = (Form::Stored, Form::Decoded);
     let (many, piped) = (Way::GetChunks, Way::RespPipelined);
-    let (cold, herd, memory) = (Section::Cold, Section::ThunderingHerd, Section::Memory);
+    let (cold, thundering_herd, memory) = (Section::Cold, Section::ThunderingHerd, Section::Memory);
     [
         (
             "warm GetChunk beside an empty unary call, median times",
@@ -185,7 +185,7 @@ fn targets(table: &Table<Case>) -> Vec<Target> {
         (
             "GETs for one cold chunk that many ask for",
             Unit::Count,
-            of_section(herd, FOREGROUND),
+            of_section(thundering_herd, FOREGROUND),
             AtMost(1.0),
         ),
         ("a store opened, cold", Unit::Seconds, opened(Cache::Cold), AtMost(2.0)),

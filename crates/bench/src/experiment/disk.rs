@@ -57,7 +57,7 @@ Examples
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Disk {
-    /// Where the file is made [default: the system's directory for temporary files]
+    /// Directory of the file [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Bytes of the file, as 512M, 1G

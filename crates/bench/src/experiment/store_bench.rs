@@ -34,10 +34,10 @@ pub struct StoreArguments {
     /// The object store
     #[command(flatten)]
     pub distance: Distance,
-    /// Where CSV files and pictures go
+    /// Directory for CSV files and pictures
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
-    /// Where stores and caches are made [default: the system's directory for temporary files]
+    /// Directory for stores and caches [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// busload and the machine

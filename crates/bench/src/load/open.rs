@@ -51,8 +51,8 @@ struct Run {
 }
 
 impl Group {
-    /// Sends at a fixed rate until the window's end, then waits for the last replies. `at` is called
-    /// when the window begins and when it ends.
+    /// Sends at a fixed rate until the window's end, then waits for the last replies. `at` is
+    /// called when the window begins and when it ends.
     pub fn run_open(&mut self, mut plan: OpenLoop<'_>, mut at: impl FnMut()) -> Result<Counters> {
         let Window { from_ns, until_ns } = plan.window;
         let mut run = Run {

@@ -26,7 +26,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What it showed, having ended well.
+/// Returns its output, having ended well.
 pub fn succeeded(output: &Output) -> String {
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
@@ -70,7 +70,7 @@ pub fn number(record: &Record, name: &str) -> f64 {
     record[name].parse().unwrap_or_else(|_| panic!("{name} of {record:?}"))
 }
 
-/// Whether these pictures were drawn.
+/// Returns whether these pictures were drawn.
 pub fn check_pictures(out: &Path, names: &[&str]) {
     for name in names {
         assert!(std::fs::read_to_string(out.join(name)).unwrap().starts_with("<svg"), "{name}");

@@ -1,4 +1,4 @@
-//! What is measured: a row of a table is a case; its columns, and what it is compared with.
+//! Cases of the experiment: a row of a table is a case; its columns, and what it is compared with.
 
 use super::{
     arguments::{Chunks, Section},

@@ -82,7 +82,7 @@ pub enum Section {
 pub enum Layout {
     /// The table files
     Files,
-    /// Records laid out anew
+    /// Records encoded anew
     Records,
 }
 

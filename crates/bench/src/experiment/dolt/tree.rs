@@ -191,7 +191,7 @@ impl<'a> Tree<'a> {
         let bytes = usize::try_from(mean / 4 + part() + part()).expect("less than two means");
         self.made += 1;
         let seed = self.design.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.made;
-        make(Kind::Leaf, seed, &[], bytes)
+        make(TreeKind::Leaf, seed, &[], bytes)
     }
 
     /// Returns the nodes above these, and the contents of those of them that are new.
@@ -203,7 +203,7 @@ impl<'a> Tree<'a> {
             // The contents are those of the children and of nothing else, so that the same node has
             // the same address.
             let seed = children[0].prefix();
-            let node = make(Kind::Inner, seed, children, children.len() * CHILD_BYTES);
+            let node = make(TreeKind::Inner, seed, children, children.len() * CHILD_BYTES);
             let address = ChunkAddress::of(&node);
             addresses.push(address);
             if self.known.insert(address) {
@@ -217,13 +217,13 @@ impl<'a> Tree<'a> {
     fn top(&mut self, nodes: &[ChunkAddress]) -> Vec<Vec<u8>> {
         self.made += 1;
         let seed = self.made;
-        let table = make(Kind::Table, seed, nodes, 400);
-        let value = make(Kind::RootValue, seed, &[ChunkAddress::of(&table)], 500);
+        let table = make(TreeKind::Table, seed, nodes, 400);
+        let value = make(TreeKind::RootValue, seed, &[ChunkAddress::of(&table)], 500);
         let parents = [Some(ChunkAddress::of(&value)), self.commit];
         let parents: Vec<_> = parents.into_iter().flatten().collect();
-        let commit = make(Kind::Commit, seed, &parents, 300);
+        let commit = make(TreeKind::Commit, seed, &parents, 300);
         let of_commit = ChunkAddress::of(&commit);
-        let root = make(Kind::Root, seed, &[of_commit], 60);
+        let root = make(TreeKind::Root, seed, &[of_commit], 60);
         self.commit = Some(of_commit);
         self.root = ChunkAddress::of(&root);
         vec![root, commit, value, table]
@@ -240,7 +240,7 @@ fn node_children(rest: &[ChunkAddress]) -> usize {
 
 /// Kind of a chunk: the first byte of its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TreeKind {
     /// The chunk that the manifest names; its child is a commit.
     Root,
     /// The root value first, then parents.
@@ -254,11 +254,17 @@ pub enum Kind {
 }
 
 /// Kinds in the order of their bytes.
-const KINDS: [Kind; 6] =
-    [Kind::Root, Kind::Commit, Kind::RootValue, Kind::Table, Kind::Inner, Kind::Leaf];
+const KINDS: [TreeKind; 6] = [
+    TreeKind::Root,
+    TreeKind::Commit,
+    TreeKind::RootValue,
+    TreeKind::Table,
+    TreeKind::Inner,
+    TreeKind::Leaf,
+];
 
 /// Makes the contents of a chunk, of so many bytes or as many as it needs.
-fn make(kind: Kind, seed: u64, children: &[ChunkAddress], bytes: usize) -> Vec<u8> {
+fn make(kind: TreeKind, seed: u64, children: &[ChunkAddress], bytes: usize) -> Vec<u8> {
     let kind = KINDS.iter().position(|known| *known == kind).expect("all kinds are in the list");
     let count = u16::try_from(children.len()).expect("nodes have hundreds of children");
     let mut contents = vec![u8::try_from(kind).expect("few kinds")];
@@ -272,7 +278,7 @@ fn make(kind: Kind, seed: u64, children: &[ChunkAddress], bytes: usize) -> Vec<u
 /// Parsed contents of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    pub kind: Kind,
+    pub kind: TreeKind,
     /// The chunks it names, in order.
     pub children: Vec<ChunkAddress>,
 }
@@ -296,7 +302,7 @@ impl Node {
     /// not.
     pub fn current(&self) -> &[ChunkAddress] {
         match self.kind {
-            Kind::Commit => &self.children[..self.children.len().min(1)],
+            TreeKind::Commit => &self.children[..self.children.len().min(1)],
             _ => &self.children,
         }
     }
@@ -335,7 +341,7 @@ pub mod tests {
         }
         assert_eq!((seen.len(), first.len()), (tree.current, tree.current));
         // But for the last of each of two levels, nodes have 100 to 650 children.
-        let inner = first.iter().filter(|(_, node)| node.kind == Kind::Inner);
+        let inner = first.iter().filter(|(_, node)| node.kind == TreeKind::Inner);
         let counts: Vec<_> = inner.map(|(_, node)| node.children.len()).collect();
         assert!(counts.iter().all(|count| *count <= CHILDREN_MAX));
         assert!(counts.iter().filter(|count| **count < CHILDREN_MIN).count() <= 2);
@@ -351,7 +357,7 @@ pub mod tests {
 
     #[test]
     fn contents_that_are_no_chunk_of_a_store_are_an_error() {
-        let contents = make(Kind::Inner, 7, &[ChunkAddress::ZERO; 3], 0);
+        let contents = make(TreeKind::Inner, 7, &[ChunkAddress::ZERO; 3], 0);
         assert_eq!(Node::parse(&contents).unwrap().children, [ChunkAddress::ZERO; 3]);
         for wrong in [&contents[..contents.len() - 1], &contents[..5], &[9; 100]] {
             assert!(Node::parse(wrong).is_err());

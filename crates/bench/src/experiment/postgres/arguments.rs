@@ -83,7 +83,7 @@ pub struct Postgres {
     /// Readers of the sections with a fixed number, and writers of the upserts
     #[arg(long, value_name = "N", value_parser = clients, default_value_t = 300)]
     pub readers: usize,
-    /// How keys are drawn
+    /// Distribution of the keys
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform")]
     pub keys: Vec<Distribution>,
     /// Connections of the readers that are not batched
@@ -129,13 +129,13 @@ pub struct Postgres {
     /// Threads of the load in process; 0: the calling thread alone
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub workers: usize,
-    /// Where statistics.csv (all measurements, and the medians as round 0) and the pictures go
+    /// Directory for statistics.csv (all measurements, medians as round 0) and the pictures
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
-    /// Which Postgres
+    /// Postgres server to use
     #[command(flatten)]
     pub source: Source,
-    /// Which busload
+    /// busload server to use
     #[command(flatten)]
     pub binary: Binary,
 }

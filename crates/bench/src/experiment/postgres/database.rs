@@ -31,7 +31,7 @@ pub struct Database {
     admin: Option<Client>,
     /// Runs only while somebody asks; so the idle connection costs nothing.
     runtime: Runtime,
-    /// Whether the extension counts statements, exactly and at once. Otherwise the server's
+    /// Set if the extension counts statements, exactly and at once. Otherwise the server's
     /// statistics count transactions: sessions report at their ends, and else after ten idle
     /// seconds.
     pub counts_statements: bool,

@@ -1,4 +1,4 @@
-//! What follows from the rows: charts, and the numbers that were set as targets.
+//! Conclusions from the rows: charts, and the numbers that were set as targets.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clock::now_ns,
-    experiment::dolt::tree::{Kind, Node, TreeStore},
+    experiment::dolt::tree::{Node, TreeKind, TreeStore},
     failures::Failure,
     random::Random,
 };
@@ -99,7 +99,7 @@ async fn scan(reads: &impl Reads, tree: &TreeStore) -> Result<Vec<u64>, Failure>
         let began_ns = now_ns();
         let children = reads.read(node.current()).await?;
         parts_ns.push(since(began_ns));
-        let is_leaf = |child: &Node| child.kind == Kind::Leaf;
+        let is_leaf = |child: &Node| child.kind == TreeKind::Leaf;
         let named = node.current().iter().zip(&children);
         leaves.extend(named.filter(|(_, child)| is_leaf(child)).map(|(address, _)| *address));
         nodes.extend(children.into_iter().rev().filter(|child| !is_leaf(child)));
@@ -127,7 +127,7 @@ async fn point(
         let mut address = tree.root;
         loop {
             let node = reads.one(address).await?;
-            if node.kind == Kind::Leaf {
+            if node.kind == TreeKind::Leaf {
                 break;
             }
             let children = node.current();
