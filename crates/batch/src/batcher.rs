@@ -172,7 +172,9 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         self.core().stats()
     }
 
-    /// Returns the number of requests in the queue, without those of batches in flight.
+    /// Returns the number of requests that count against
+    /// [`requests_max`](QueueSettings::requests_max): those in the queue, and with
+    /// [`DispatchPolicy::Immediate`](crate::DispatchPolicy::Immediate) those in flight.
     pub fn waiting(&self) -> usize {
         self.core().waiting()
     }

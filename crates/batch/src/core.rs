@@ -181,7 +181,9 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         let mut waiters = std::mem::take(&mut state.spare);
         state.queue.end(self.clock.now(), batch, &mut waiters);
         state.abandon.remove(&batch);
-        state.answered = Company::of(waiters.len());
+        if !waiters.is_empty() {
+            state.answered = Company::of(waiters.len());
+        }
         waiters
     }
 
@@ -211,7 +213,7 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         let mut state = self.lock();
         state.owed -= given;
         state.spare = emptied;
-        let idle = state.phase == Phase::Open && state.queue.waiting() == 0;
+        let idle = state.phase == Phase::Open && !state.queue.has_queued();
         drop(state);
         if !idle {
             self.wake.notify_one();

@@ -41,7 +41,9 @@ impl<S: Service, R: Reply<S>> InFlightBatch<S, R> {
         let service = Arc::clone(&self.core.service);
         match content {
             Content::Read(keys) => {
-                let load = unless(abandoned, service.load_each(keys, EarlyAnswers(&self)));
+                // In a future of its own, so that a panic before the first await is caught, too.
+                let load = async { service.load_each(keys, EarlyAnswers(&self)).await };
+                let load = unless(abandoned, load);
                 match caught(load).await {
                     // Dropping `self` ends the batch.
                     Ok(None) => {}

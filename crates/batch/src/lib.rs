@@ -21,8 +21,9 @@
 //! that others need, such as a connection, so there is one refinement
 //! ([`DispatchPolicy::WhenFree`]): with no batch of its class in flight a batch is sent at once;
 //! beside others it is sent when it has at least `min_batch` entries, or when its oldest entry has
-//! waited for the mean batch time. [`DispatchPolicy::Window`], the usual fixed window of size and
-//! time, is there for comparison.
+//! waited for the mean batch time. A backend that bounds its own work, such as an object store,
+//! needs no such holding back: [`DispatchPolicy::Immediate`] sends all that is pending at once.
+//! [`DispatchPolicy::Window`], the usual fixed window of size and time, is there for comparison.
 //!
 //! # Two layers
 //!

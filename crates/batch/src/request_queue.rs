@@ -249,6 +249,11 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         self.load.requests
     }
 
+    /// Returns whether an entry could be sent, at once or when it has waited long enough.
+    pub fn has_queued(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
     /// Returns the pending bytes: keys, writes and
     /// [`REQUEST_OVERHEAD_BYTES`](crate::limits::REQUEST_OVERHEAD_BYTES) for each request.
     pub fn waiting_bytes(&self) -> usize {

@@ -64,8 +64,8 @@ pub enum DispatchPolicy {
     /// Sends all pending entries at once, beside any others. This suits a backend that bounds its
     /// own work, such as an object store with a window of parallel reads.
     ///
-    /// A request counts as pending until it is answered, so that
-    /// [`QueueSettings::requests_max`] bounds what is in flight as well, and
+    /// A request counts as pending until its entry is answered or its batch ends, also when its
+    /// caller has gone. So [`QueueSettings::requests_max`] bounds what is in flight as well, and
     /// `batches_in_flight_max` may be as large.
     Immediate,
 }

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn builder(address: SocketAddr) -> AmazonS3Builder {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let options = ClientOptions::new()
         .with_allow_http(true)
         .with_connect_timeout(TIMEOUT)

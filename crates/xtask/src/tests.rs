@@ -6,6 +6,7 @@
 
 use std::{
     collections::VecDeque,
+    fs,
     path::PathBuf,
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
@@ -16,8 +17,14 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::steps::{cargo, output, run};
+use crate::steps::{cargo, output, root, run};
 
+/// Time after which a program is ended: it hangs.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Time between two lines that name a program that runs long.
+const NAMED_EVERY: Duration = Duration::from_secs(60);
+/// Time between two looks whether a program has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of the slowest programs that the end names.
 const SLOWEST_SHOWN: usize = 10;
 
@@ -53,7 +60,8 @@ pub fn run_all() -> Result<()> {
     let failed: Vec<&str> =
         ran.iter().filter(|ran| ran.failure.is_some()).map(|ran| ran.name.as_str()).collect();
     if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+        let docs = if docs.is_err() { ", and examples in docs" } else { "" };
+        bail!("failed: {}{docs}", failed.join(", "));
     }
     docs
 }
@@ -102,21 +110,62 @@ fn run_programs(programs: Vec<Program>) -> Vec<Ran> {
 
 #[allow(clippy::disallowed_methods, reason = "people read these times")]
 fn run_program(program: Program) -> Ran {
-    let Program { name, executable, directory } = program;
     let start = Instant::now();
-    let mut command = Command::new(executable);
-    command.env("CARGO_MANIFEST_DIR", &directory).current_dir(&directory).stdin(Stdio::null());
-    let failure = match command.output() {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(format!(
-            "{}{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-            output.status
-        )),
-        Err(error) => Some(format!("cannot run it: {error}")),
+    let failure = match watch(&program, start) {
+        Ok(Ended::Well) => None,
+        Ok(Ended::Badly(why)) => Some(why),
+        Err(error) => Some(format!("cannot run it: {error:#}")),
     };
-    Ran { name, took: start.elapsed(), failure }
+    Ran { name: program.name, took: start.elapsed(), failure }
+}
+
+enum Ended {
+    Well,
+    /// Output, and how it ended.
+    Badly(String),
+}
+
+/// Runs a program, with its output in a file: a process that it left behind would keep a pipe open.
+/// Names it every minute, and ends it after [`PROGRAM_TIMEOUT`].
+#[allow(clippy::disallowed_methods, reason = "a program that ended is found soon enough")]
+fn watch(program: &Program, start: Instant) -> Result<Ended> {
+    let Program { name, executable, directory } = program;
+    let file_name = executable.file_name().context("an executable has a name")?;
+    let directory_of_output = root().join("target/test-output");
+    fs::create_dir_all(&directory_of_output)?;
+    let path = directory_of_output.join(file_name).with_extension("txt");
+    let file = fs::File::create(&path)?;
+    let mut command = Command::new(executable);
+    for (variable, _) in std::env::vars_os() {
+        // Those of this program; cargo sets others for each package.
+        if variable.to_string_lossy().starts_with("CARGO_PKG_") {
+            command.env_remove(variable);
+        }
+    }
+    command.env("CARGO_MANIFEST_DIR", directory).current_dir(directory);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let mut child = command.spawn()?;
+    let mut named = Duration::ZERO;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status.to_string();
+        }
+        let took = start.elapsed();
+        if PROGRAM_TIMEOUT < took {
+            child.kill()?;
+            child.wait()?;
+            break format!("it ran for {} s and was ended", took.as_secs());
+        }
+        if named + NAMED_EVERY < took {
+            named = took;
+            println!("{:>6.1} s  runs  {name}", took.as_secs_f64());
+        }
+        thread::sleep(POLL_INTERVAL);
+    };
+    if child.try_wait()?.is_some_and(|status| status.success()) {
+        return Ok(Ended::Well);
+    }
+    Ok(Ended::Badly(format!("{}{status}", String::from_utf8_lossy(&fs::read(&path)?))))
 }
 
 impl Ran {

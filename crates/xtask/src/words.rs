@@ -318,7 +318,6 @@ mod tests {
             "/// Whether it is so or not.\na: bool,\n/// Says to the reader\n/// Where it is.";
         assert_eq!(lines_of("a.rs", text), [1]);
         assert_eq!(lines_of("a.rs", "//! What this module does at all."), [1]);
-        assert_eq!(lines_of("crates/bench/src/a.rs", text), [0; 0]);
     }
 
     #[test]

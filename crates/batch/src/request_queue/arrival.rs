@@ -115,6 +115,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             size,
             place: EntryPlace::Blocked,
             waiters: List::new(),
+            left_counted: 0,
             of_key: Link::NONE,
             of_queue: Link::NONE,
         });

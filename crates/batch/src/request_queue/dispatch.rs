@@ -35,6 +35,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     #[inline]
     pub(super) fn finish(&mut self, id: EntryId, mut answer: impl FnMut(Answered<W, T::Receipt>)) {
         let entry = self.entries.remove(id);
+        self.load.remove_requests(entry.left_counted);
         let mut next = entry.waiters.first();
         while let Some(waiter) = next {
             let waiter = self.waiters.remove(waiter);
@@ -64,7 +65,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
                 EntryPlace::Blocked | EntryPlace::Queued(_) => true,
             };
         let waiter = self.waiters.remove(id);
-        if stage != Stage::InFlight || waiter.counted == Counted::UntilAnswer {
+        if stage != Stage::InFlight {
+            self.load.remove_requests(1);
+        } else if self.settings.dispatch == DispatchPolicy::Immediate {
+            // The batch may go on for others, with this request's share of the work.
+            self.entries[entry_id].left_counted += 1;
+        } else if waiter.counted == Counted::UntilAnswer {
             self.load.remove_requests(1);
         }
         if is_done {

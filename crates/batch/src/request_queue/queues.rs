@@ -106,6 +106,13 @@ impl Queues {
         }
     }
 
+    /// Returns whether no entry could be sent, in time.
+    pub fn is_empty(&self) -> bool {
+        let has_entries = |queue: &Queue| queue.entries.len() != 0;
+        !has_entries(&self.reads)
+            && !self.write_partitions.iter().any(|partition| has_entries(&partition.queue))
+    }
+
     /// Returns the number of queued reads.
     pub fn reads_len(&self) -> usize {
         self.reads.entries.len()

@@ -1,6 +1,11 @@
 //! A failure in a batch or before it affects only the requests concerned, and they get its error.
 
-use busload_batch::{BatchError, Batcher, BatcherSettings, Loaded, QueueSettings, Stored};
+use std::convert::Infallible;
+
+use busload_batch::{
+    BatchError, Batcher, BatcherSettings, Loaded, LoadedAll, NoWrites, QueueSettings, Service,
+    Stored, StoredAll,
+};
 use tokio::task::JoinHandle;
 
 use crate::gate::{BAD, BAD_KEY, Change, Gate, Pass, gate, in_flight};
@@ -158,4 +163,32 @@ fn an_error_says_what_happened_and_whether_a_write_may_have() {
         assert_eq!(error.to_string(), text);
         assert_eq!(error.outcome_unknown(), outcome_unknown, "{error:?}");
     }
+}
+
+/// A service that panics before it returns a future.
+struct Eager;
+
+impl Service for Eager {
+    type Key = u32;
+    type Value = u32;
+    type Write = NoWrites;
+    type Outcome = ();
+    type Error = Infallible;
+
+    #[allow(clippy::manual_async_fn, reason = "an async function would panic in its future")]
+    fn load(&self, keys: Vec<u32>) -> impl Future<Output = LoadedAll<Self>> + Send {
+        assert!(keys != [BAD_KEY], "the test wants a panic");
+        async move { Ok(keys.into_iter().map(|key| Ok(Some(key))).collect()) }
+    }
+
+    async fn store(&self, _entries: Vec<(u32, NoWrites)>) -> StoredAll<Self> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_panic_before_the_service_returns_its_future_is_one_of_the_batch() {
+    let batcher = Batcher::from_service(Eager, BatcherSettings::default()).unwrap();
+    assert_eq!(batcher.load(BAD_KEY).await, Err(BatchError::Panicked));
+    assert_eq!(batcher.load(1).await, Ok(Some(1)));
 }

@@ -33,6 +33,8 @@ struct Entry {
     key_bytes: usize,
     change: Option<Change>,
     waiters: Vec<Waiter>,
+    /// Number of waiters that left while it was in flight and count until it is finished.
+    left_counted: usize,
     place: Place,
 }
 
@@ -106,6 +108,7 @@ impl Reference {
                 key_bytes,
                 change,
                 waiters: vec![waiter],
+                left_counted: 0,
                 place: Place::Blocked,
             });
             self.let_queue(key);
@@ -127,7 +130,11 @@ impl Reference {
         entry.waiters.retain(|waiter| waiter.request != request);
         let operation = if entry.change.is_some() { Operation::Write } else { Operation::Read };
         let stage = match entry.in_flight() {
-            true => Stage::InFlight,
+            true => {
+                entry.left_counted +=
+                    usize::from(self.settings.dispatch == DispatchPolicy::Immediate);
+                Stage::InFlight
+            }
             false if operation == Operation::Write && !entry.waiters.is_empty() => Stage::Merged,
             false => Stage::Waiting,
         };
@@ -218,7 +225,7 @@ impl Reference {
             let waiters = entry.waiters.iter();
             let counts =
                 |waiter: &&Waiter| until_answer || !entry.in_flight() || waiter.joined_in_flight;
-            waiters.filter(counts).count()
+            waiters.filter(counts).count() + entry.left_counted
         };
         self.entries.iter().map(counted).sum()
     }

@@ -220,6 +220,8 @@ fn client(options: &RemoteOptions, query: &Query, is_plain: bool) -> Result<Clie
     if is_plain && !allow_http {
         return Err(settings("allow-http=false, but the endpoint is http://".to_owned()));
     }
+    // The client takes the TLS of the process; a caller may have installed another before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut client = ClientOptions::new()
         .with_timeout_disabled()
         .with_connect_timeout(CONNECT_TIMEOUT)

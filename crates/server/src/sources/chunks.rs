@@ -157,9 +157,8 @@ impl Source for ChunksSource {
                             }
                             Err(refused) => match refused.reason {
                                 Refusal::Full { .. } => return Err(Full),
-                                reason @ (Refusal::Closed | Refusal::TooLarge { .. }) => {
-                                    Err(reason.to_string())
-                                }
+                                Refusal::Closed => Err(busload_dolt::Error::Closed.to_string()),
+                                reason @ Refusal::TooLarge { .. } => Err(reason.to_string()),
                             },
                         }
                     }

@@ -163,6 +163,7 @@ fn clients_that_go_away_leave_no_request_behind() {
     for threads in ["0", "1"] {
         let served = Served::start(&[&table], &["--net-threads", threads]);
         let waiting = || served.server.metric("busload_queue_waiting{table=\"db\"}");
+        let in_flight = || served.server.metric("busload_queue_batches_in_flight{table=\"db\"}");
         let mut leaving = served.server.client();
         let staying = &mut served.server.client();
         staying.send(&command(&["GET", &format!("db:{UNKNOWN}")]));
@@ -178,6 +179,7 @@ fn clients_that_go_away_leave_no_request_behind() {
         rustix::net::sockopt::set_socket_linger(&leaving.stream, Some(Duration::ZERO)).unwrap();
         drop(leaving);
         eventually("one waits again", || waiting() == 1.0);
+        eventually("the others' batches were dropped", || in_flight() == 1.0);
     }
 }
 

@@ -91,6 +91,8 @@ pub async fn channels(address: SocketAddr, count: usize) -> Result<Vec<Channel>>
 
 /// Makes a client of the object store in which the table files are at `prefix` in a bucket.
 pub fn s3(address: SocketAddr, bucket: &str, prefix: &str) -> Result<Arc<dyn ObjectStore>> {
+    // The client takes the TLS of the process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let s3 = AmazonS3Builder::new()
         .with_endpoint(format!("http://{address}"))
         .with_allow_http(true)

@@ -17,8 +17,9 @@ Names end with their unit; `_total` marks counters, which only grow until the pr
 
 /// Beginning of the names of a section's metrics, its title, and when they are there. A metric
 /// belongs to the first section that fits.
-const SECTIONS: [(&str, &str, &str); 6] = [
+const SECTIONS: [(&str, &str, &str); 7] = [
     ("busload_http_", "HTTP", "Over all connections, those of gRPC and of Dolt's clients, too."),
+    ("busload_queue_", "Request queues", "For each table of kind `postgres` or `chunks`."),
     ("busload_postgres_", "Postgres tables", "For each table of kind `postgres`."),
     ("busload_chunks_", "Chunk tables", "For each table of kind `chunks`."),
     ("busload_dolt_", "Dolt's clients", "Over all tables of kind `chunks`, if there are any."),
