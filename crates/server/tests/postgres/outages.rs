@@ -147,7 +147,7 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     let total = |name: &str| {
         served.server.metric(&format!("busload_queue_{name}_total{{table=\"objects\"}}"))
     };
-    // Requests that the pipeline timed out count as cancelled. A read whose statement Postgres cancels
+    // Requests that the pipeline timed out are cancelled. A read whose statement Postgres cancels
     // at the same moment counts as neither.
     let counted = total("expired") + total("cancelled");
     let late = late_at_first + late_before + late_behind + 3;
