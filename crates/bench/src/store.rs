@@ -302,7 +302,7 @@ impl RequestCount {
     }
 }
 
-/// Requests to the object store, told apart by range.
+/// Requests to the object store, classified by range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Ranges of table files that somebody waits for.

@@ -1,5 +1,5 @@
-//! Callers that ask for chunks, each with one request under way. What comes is told from a wrong
-//! chunk by size and number; the server checks the rest.
+//! Callers that ask for chunks, each with one request in flight. They check the size and the number
+//! of the chunks they get; the server checks the rest.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -168,7 +168,7 @@ impl<'a> Runner<'a> {
             Some(server) => server,
             None => self.start_warm()?,
         };
-        // What GetChunks sends is told by the request; for RESP it is a matter of the table.
+        // The request names the encoding for GetChunks, the table's settings that for RESP.
         let is_resp = matches!(case.way, Way::Resp | Way::RespPipelined);
         let table = match (case.cache, case.form) {
             (Cache::Memory, _) => RAM,
