@@ -6,7 +6,7 @@
 //! is. Only SIGKILL cannot be helped.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus},
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
@@ -19,6 +19,8 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
+/// A directory; removed with all it holds when dropped.
+pub use tempfile::TempDir as Directory;
 
 use crate::{
     clock::{duration_ns, now_ns, pause},
@@ -32,30 +34,38 @@ pub fn directories(cleanup: &Cleanup, out: &Path, parent: Option<&Path>) -> Resu
     cleanup.directory(parent.unwrap_or(&std::env::temp_dir()))
 }
 
-/// Knows what has to be ended.
+/// Knows what has to be ended, in the order in which it was made.
 #[derive(Clone, Debug, Default)]
 pub struct Cleanup {
-    owned: Arc<Mutex<Owned>>,
+    owned: Arc<Mutex<Vec<Owned>>>,
 }
 
-#[derive(Debug, Default)]
-struct Owned {
-    children: Vec<(u32, Child)>,
-    directories: Vec<PathBuf>,
+#[derive(Debug)]
+enum Owned {
+    Child(Arc<Mutex<Child>>),
+    Directory(PathBuf),
 }
 
-impl Owned {
-    /// A child is reaped only here and in `Process`, under the lock: its id cannot have become
-    /// another's.
-    fn end_all(&mut self) {
-        for (_, mut child) in self.children.drain(..).rev() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        for directory in self.directories.drain(..) {
-            let _ = fs::remove_dir_all(directory);
+fn end_all(owned: &[Owned]) {
+    for owned in owned.iter().rev() {
+        match owned {
+            Owned::Child(child) => end(child),
+            // One that is gone already was dropped.
+            Owned::Directory(path) => drop(fs::remove_dir_all(path)),
         }
     }
+}
+
+/// Kills a child that was not seen to end. Its id cannot have become another's: it is reaped under
+/// its lock only.
+fn end(child: &Mutex<Child>) {
+    let mut child = lock(child);
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cleanup {
@@ -65,15 +75,14 @@ impl Cleanup {
         cleanup.end_on_panic();
         let on_signal = cleanup.clone();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("signal handlers")?;
-        std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || {
-                if let Some(signal) = signals.forever().next() {
-                    on_signal.lock().end_all();
-                    std::process::exit(128 + signal);
-                }
-            })
-            .context("a thread for signals")?;
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                // Held to the end: nothing is started any more.
+                let owned = lock(&on_signal.owned);
+                end_all(&owned);
+                std::process::exit(128 + signal);
+            }
+        });
         Ok(cleanup)
     }
 
@@ -84,8 +93,8 @@ impl Cleanup {
         std::panic::set_hook(Box::new(move |panic| {
             print(panic);
             match owned.try_lock() {
-                Ok(mut owned) => owned.end_all(),
-                Err(TryLockError::Poisoned(owned)) => owned.into_inner().end_all(),
+                Ok(owned) => end_all(&owned),
+                Err(TryLockError::Poisoned(owned)) => end_all(&owned.into_inner()),
                 Err(TryLockError::WouldBlock) => {}
             }
         }));
@@ -93,67 +102,49 @@ impl Cleanup {
 
     pub fn spawn(&self, command: &mut Command) -> Result<Process> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let mut owned = self.lock();
+        let mut owned = lock(&self.owned);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        let id = child.id();
-        owned.children.push((id, child));
-        Ok(Process { cleanup: self.clone(), id, name })
+        let child = Arc::new(Mutex::new(child));
+        owned.push(Owned::Child(Arc::clone(&child)));
+        Ok(Process { child, name })
     }
 
     /// Makes a new directory in `parent`.
     pub fn directory(&self, parent: &Path) -> Result<Directory> {
-        let mut owned = self.lock();
-        for number in 0_u32.. {
-            let path = parent.join(format!("busload-bench-{}-{number}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => {
-                    owned.directories.push(path.clone());
-                    return Ok(Directory { cleanup: self.clone(), path });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("cannot make {}", path.display()));
-                }
-            }
-        }
-        bail!("no free name in {}", parent.display())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Owned> {
-        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut owned = lock(&self.owned);
+        let made = tempfile::Builder::new().prefix("busload-bench-").tempdir_in(parent);
+        let directory =
+            made.with_context(|| format!("no new directory in {}", parent.display()))?;
+        owned.push(Owned::Directory(directory.path().to_owned()));
+        Ok(directory)
     }
 }
 
 /// A child process; killed when dropped.
 #[derive(Debug)]
 pub struct Process {
-    cleanup: Cleanup,
-    id: u32,
+    child: Arc<Mutex<Child>>,
     name: String,
 }
 
 impl Process {
     /// Its process id, valid as long as this value lives and the process was not seen to end.
     pub fn pid(&self) -> Pid {
-        i32::try_from(self.id).ok().and_then(Pid::from_raw).expect("the id of a child")
+        i32::try_from(self.child().id()).ok().and_then(Pid::from_raw).expect("the id of a child")
     }
 
-    /// Gives something of the child away, as one of its pipes.
-    pub fn with_child<T>(&self, take: impl FnOnce(&mut Child) -> Option<T>) -> Option<T> {
-        let mut owned = self.cleanup.lock();
-        owned.children.iter_mut().find(|(id, _)| *id == self.id).and_then(|(_, child)| take(child))
+    /// Returns the child, whose pipes can be taken.
+    pub fn child(&self) -> MutexGuard<'_, Child> {
+        lock(&self.child)
     }
 
     /// Returns how it ended, if it did.
     pub fn poll_exit(&self) -> Option<ExitStatus> {
-        self.with_child(|child| child.try_wait().ok().flatten())
+        self.child().try_wait().ok().flatten()
     }
 
-    /// Sends a signal and waits for the end; kills it after `timeout`.
-    pub fn stop(self, signal: Signal, timeout: Duration) -> Result<ExitStatus> {
-        if self.poll_exit().is_none() {
-            kill_process(self.pid(), signal).context("kill")?;
-        }
+    /// Waits for the end; kills it after `timeout`.
+    pub fn wait(self, timeout: Duration) -> Result<ExitStatus> {
         let until_ns = now_ns() + duration_ns(timeout);
         loop {
             if let Some(status) = self.poll_exit() {
@@ -165,36 +156,19 @@ impl Process {
             pause(POLL);
         }
     }
+
+    /// Sends a signal and waits for the end; kills it after `timeout`.
+    pub fn stop(self, signal: Signal, timeout: Duration) -> Result<ExitStatus> {
+        if self.poll_exit().is_none() {
+            kill_process(self.pid(), signal).context("kill")?;
+        }
+        self.wait(timeout)
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let mut owned = self.cleanup.lock();
-        if let Some(position) = owned.children.iter().position(|(id, _)| *id == self.id) {
-            let (_, mut child) = owned.children.swap_remove(position);
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// A directory; removed with all it holds when dropped.
-#[derive(Debug)]
-pub struct Directory {
-    cleanup: Cleanup,
-    path: PathBuf,
-}
-
-impl Directory {
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-        self.cleanup.lock().directories.retain(|path| *path != self.path);
+        end(&self.child);
     }
 }
 
@@ -220,7 +194,7 @@ mod tests {
         let process = cleanup.spawn(Command::new("sleep").arg("1000")).unwrap();
         let directory = cleanup.directory(&std::env::temp_dir()).unwrap();
         fs::write(directory.path().join("file"), "x").unwrap();
-        cleanup.lock().end_all();
+        end_all(&lock(&cleanup.owned));
         assert!(!directory.path().exists());
         assert!(rustix::process::test_kill_process(process.pid()).is_err());
     }

@@ -1,17 +1,11 @@
 //! The command line.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::experiment::{Chunks, Connections, Disk, Dolt, Growth, Kv, Postgres, Recovery};
 pub use crate::server::busload_at;
-use crate::{
-    experiment::{Chunks, Connections, Disk, Dolt, Growth, Kv, Postgres, Recovery},
-    harness::arguments::{clients, count, keys},
-    limits::VALUE_BYTES_MAX,
-    requests::KeySpace,
-    server::{Binary, Processors},
-};
 
 const ABOUT: &str = "\
 Experiments against busload and its peers.
@@ -40,6 +34,11 @@ macro_rules! bail_usage {
     };
 }
 pub(crate) use bail_usage;
+
+/// Returns the name of a value on the command line, in tables and in CSV files.
+pub fn name_of(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
 
 /// Experiments against busload and its peers.
 #[derive(Debug, Parser)]
@@ -83,54 +82,4 @@ pub struct NullServer {
     /// Bytes of the value in every reply; 0: the reply is OK
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub reply_bytes: usize,
-}
-
-/// Arguments about keys and connections of a load on a memory table.
-#[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Load")]
-pub struct Load {
-    /// Connections
-    #[arg(long, value_name = "N", default_value = "50", value_parser = clients)]
-    pub clients: usize,
-    /// Distinct keys, chosen uniformly at random
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "1000000",
-        value_parser = keys
-    )]
-    pub keys: u64,
-    /// Bytes of a value
-    #[arg(long, value_name = "N", default_value = "32", value_parser = count::<0, VALUE_BYTES_MAX>)]
-    pub value_bytes: usize,
-}
-
-impl Load {
-    /// Returns the keys and values; the seed decides which.
-    pub fn space(&self, seed: u64) -> KeySpace {
-        KeySpace { keys: self.keys, value_bytes: self.value_bytes, seed }
-    }
-}
-
-/// Arguments about servers with memory tables and the machine.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Servers and machine")]
-pub struct Setup {
-    #[command(flatten)]
-    pub binary: Binary,
-    /// The redis-server binary
-    #[arg(long, value_name = "PATH", default_value = "redis-server")]
-    pub redis: PathBuf,
-    /// Further arguments for redis-server, separated by spaces
-    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
-    pub redis_args: String,
-    #[command(flatten)]
-    pub processors: Processors,
-    /// Directory for the servers' temporary ones; must be on a disk for durable cases
-    /// [default: the system's directory for temporary files]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// Append the measurements to this file
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Time span in which answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// Returns whether this moment counts.
     #[inline]
     pub fn contains(&self, ns: u64) -> bool {
         self.from_ns <= ns && ns < self.until_ns
@@ -28,23 +27,22 @@ pub const TRIES: u32 = 50;
 /// Nanoseconds since an arbitrary origin; never decreases.
 #[inline]
 pub fn now_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic))
+    nanoseconds(ClockId::Monotonic)
 }
 
-/// Nanoseconds of processor time this thread has used.
+/// Processor time this thread has used.
 pub fn thread_cpu_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+    nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// Nanoseconds of processor time this process has used, all its threads together.
+/// Processor time this process has used, all its threads together.
 pub fn own_cpu_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
+    nanoseconds(ClockId::ProcessCPUTime)
 }
 
 /// The date and time in UTC, to the second.
 pub fn utc_now() -> String {
-    let seconds = u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0);
-    let now = std::time::UNIX_EPOCH + Duration::from_secs(seconds);
+    let now = std::time::UNIX_EPOCH + Duration::from_nanos(nanoseconds(ClockId::Realtime));
     humantime::format_rfc3339_seconds(now).to_string()
 }
 
@@ -59,7 +57,9 @@ pub fn duration_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn nanoseconds(time: Timespec) -> u64 {
+#[inline]
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds * 1_000_000_000 + rest

@@ -12,7 +12,6 @@ pub enum Failure {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
     pub count: u64,
-    /// The first of them.
     pub example: Option<String>,
 }
 
@@ -51,13 +50,6 @@ impl Failed {
         self.wrong.merge(&other.wrong);
     }
 
-    /// Adds up the failures of several measurements.
-    pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
-        let mut sum = Self::default();
-        all.for_each(|failed| sum.merge(failed));
-        sum
-    }
-
     pub fn count(&self) -> u64 {
         self.refused.count + self.wrong.count
     }
@@ -65,12 +57,9 @@ impl Failed {
     /// Returns the notes beside a row in which some requests failed.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let kinds = [("REFUSED", &self.refused), ("WRONG", &self.wrong)].into_iter();
-        kinds.filter(|(_, failures)| 0 < failures.count).map(|(kind, failures)| {
-            format!(
-                "{kind}:{} ({})",
-                failures.count,
-                failures.example.as_deref().unwrap_or_default()
-            )
+        let kinds = kinds.filter(|(_, failures)| 0 < failures.count);
+        kinds.map(|(kind, Failures { count, example })| {
+            format!("{kind}:{count} ({})", example.as_deref().unwrap_or_default())
         })
     }
 }

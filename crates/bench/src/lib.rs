@@ -36,7 +36,6 @@ mod remote;
 mod requests;
 mod schedule;
 mod server;
-mod sockets;
 mod stats;
 mod store;
 mod strace;

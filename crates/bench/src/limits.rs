@@ -30,9 +30,8 @@ pub const FILL_PIPELINE: usize = 128;
 /// Bytes of such a pipeline, unless one request is larger.
 pub const FILL_PIPELINE_BYTES: usize = 1024 * 1024;
 
-/// A reply of the growth probe that takes longer is listed.
+/// A reply of the growth probe that takes longer is counted as slow.
 pub const SLOW_REPLY: Duration = Duration::from_millis(5);
-pub const SLOW_REPLIES_SHOWN: usize = 20;
 
 /// Lines of a server's own output that are looked at.
 pub const OUTPUT_LINES: usize = 200;

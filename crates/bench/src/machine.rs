@@ -1,4 +1,5 @@
-//! Facts that the system tells about processors and processes.
+//! Facts that the system tells about processors and processes. Numbers of `/proc` that cannot be
+//! read, as those of a process that is gone, are `None`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -59,74 +60,60 @@ impl CpuList {
 impl std::fmt::Display for CpuList {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let numbers: Vec<_> = self.0.iter().map(usize::to_string).collect();
-        out.write_str(
-            if numbers.is_empty() { "any".to_owned() } else { numbers.join(",") }.as_str(),
-        )
+        out.write_str(if numbers.is_empty() { "any" } else { "" })?;
+        out.write_str(&numbers.join(","))
     }
 }
 
-/// Processor time a process has used, all its threads together, in nanoseconds; `None` when it is
-/// gone. Exact to one clock tick (10 ms).
+/// Processor time a process has used, all its threads together, in nanoseconds. Exact to one clock
+/// tick (10 ms).
 pub fn process_cpu_ns(pid: Pid) -> Option<u64> {
-    cpu_ns(&stat_of(pid)?, 2)
+    cpu_ns(&read(pid, "stat")?, 2)
 }
 
 /// Processor time of a process, its children and those of its children that ended, in nanoseconds:
-/// a Postgres server, whose sessions are processes. `None` when it is gone.
+/// a Postgres server, whose sessions are processes.
 pub fn family_cpu_ns(parent: Pid) -> Option<u64> {
-    let own_ns = cpu_ns(&stat_of(parent)?, 4)?;
+    let own_ns = cpu_ns(&read(parent, "stat")?, 4)?;
     let children_ns = fs::read_dir("/proc").ok()?.filter_map(|entry| {
-        let directory = entry.ok()?.path();
-        directory.file_name()?.to_str()?.parse::<u32>().ok()?;
-        let stat = fs::read_to_string(directory.join("stat")).ok()?;
+        let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)?;
+        let stat = read(pid, "stat")?;
         (parent_in(&stat)? == parent).then_some(())?;
         // A session is a single thread, which `schedstat` is about: exact where the kernel says so.
-        let exact = fs::read_to_string(directory.join("schedstat")).ok();
-        let exact = exact.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-        exact.or_else(|| cpu_ns(&stat, 2))
+        read(pid, "schedstat").and_then(|text| word(&text, 0)).or_else(|| cpu_ns(&stat, 2))
     });
     Some(own_ns + children_ns.sum::<u64>())
 }
 
 /// Returns the parent of a process, if that process has this name.
 pub fn parent_named(pid: Pid, name: &str) -> Option<Pid> {
-    let stat = stat_of(pid)?;
+    let stat = read(pid, "stat")?;
     let (_, own_name) = stat.rsplit_once(')')?.0.split_once('(')?;
     parent_in(&stat).filter(|_| own_name == name)
 }
 
 /// Time the machine's processors spent in programs, in nanoseconds, to one clock tick.
 pub fn busy_ns() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
     // User, nice, system.
-    machine_ns(0, 3)
+    (1..=3).map(|position| word(&stat, position).map(ticks_ns)).sum()
 }
 
 /// Time the host gave the machine's processors to others, in nanoseconds, to one clock tick.
 pub fn steal_ns() -> Option<u64> {
-    machine_ns(7, 1)
-}
-
-/// Adds up `count` of the times in `/proc/stat`.
-fn machine_ns(first: usize, count: usize) -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let fields = stat.lines().next()?.split_ascii_whitespace().skip(1 + first).take(count);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-    Some(ticks * 1_000_000_000 / clock_ticks_per_second())
+    word(&fs::read_to_string("/proc/stat").ok()?, 8).map(ticks_ns)
 }
 
 /// Memory of the machine, in bytes.
 pub fn memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kibibytes * 1_024)
+    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+    word(line, 1).map(|kibibytes| kibibytes * 1_024)
 }
 
-/// Memory of a process that is in RAM, in bytes; `None` when it is gone.
+/// Memory of a process that is in RAM, in bytes.
 pub fn resident_bytes(pid: Pid) -> Option<u64> {
-    let statm = fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * u64::try_from(page_size()).ok()?)
+    Some(word(&read(pid, "statm")?, 1)? * u64::try_from(page_size()).ok()?)
 }
 
 /// Time the threads of a process were ready but had no processor, in nanoseconds: what other
@@ -134,19 +121,30 @@ pub fn resident_bytes(pid: Pid) -> Option<u64> {
 pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
     // A thread may end between its listing and its reading.
-    let waits = tasks.filter_map(|task| {
-        let schedstat = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        schedstat.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    });
+    let waits = tasks
+        .filter_map(|task| word(&fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?, 1));
     Some(waits.sum())
 }
 
-/// Returns whether files in this directory live in memory, where a sync costs nothing and proves
-/// nothing.
-pub fn is_memory_file_system(directory: &Path) -> Result<bool> {
-    let status = rustix::fs::statfs(directory)
-        .with_context(|| format!("cannot look at {}", directory.display()))?;
-    Ok(matches!(status.f_type, TMPFS_MAGIC | RAMFS_MAGIC))
+/// Reads a file of a process below `/proc`, as `stat`; of a thread of this one by its id, too.
+pub fn read(pid: Pid, file: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).ok()
+}
+
+/// Parses one of the words of a text, counted from 0.
+pub fn word(text: &str, position: usize) -> Option<u64> {
+    text.split_ascii_whitespace().nth(position)?.parse().ok()
+}
+
+/// Names a directory, and says so if its files live in memory, where a sync costs nothing and
+/// proves nothing.
+pub fn directory_text(directory: &Path) -> Result<String> {
+    let named = directory.display();
+    let status =
+        rustix::fs::statfs(directory).with_context(|| format!("cannot look at {named}"))?;
+    let is_memory = matches!(status.f_type, TMPFS_MAGIC | RAMFS_MAGIC);
+    let warning = if is_memory { ", WHICH IS IN MEMORY: no disk is measured" } else { "" };
+    Ok(format!("files in {named}{warning}"))
 }
 
 /// Writes out what the file system of a directory still holds in memory, so that one server's
@@ -162,30 +160,24 @@ pub fn about(
     programs: &[&Path],
     more: impl IntoIterator<Item = impl Into<String>>,
 ) -> Result<String> {
+    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu_info.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, model)| model);
+    let processors = cpu_info.lines().filter(|line| line.starts_with("processor")).count();
+    let system = rustix::system::uname();
+    let (name, release) = (system.sysname().to_string_lossy(), system.release().to_string_lossy());
+    let machine = format!("cpu {model}; {processors} processors; {name} {release}");
     let versions: Result<Vec<_>> =
         programs.iter().map(|program| program_version(program)).collect();
-    let mut parts = vec![crate::clock::utc_now(), describe()];
+    let mut parts = vec![crate::clock::utc_now(), machine];
     parts.extend(versions?);
     parts.extend(more.into_iter().map(Into::into));
     Ok(parts.join("; "))
 }
 
-/// Describes the machine in one line.
-pub fn describe() -> String {
-    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let system = rustix::system::uname();
-    format!(
-        "cpu {}; {} processors; {} {}",
-        cpu_model(&cpu_info).unwrap_or("unknown"),
-        cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
-        system.sysname().to_string_lossy(),
-        system.release().to_string_lossy(),
-    )
-}
-
 /// The first line of what a program prints about its version, or its name where it has none to
 /// tell.
-pub fn program_version(program: &Path) -> Result<String> {
+fn program_version(program: &Path) -> Result<String> {
     let output = std::process::Command::new(program)
         .arg("--version")
         .output()
@@ -195,32 +187,24 @@ pub fn program_version(program: &Path) -> Result<String> {
     Ok(version.map_or_else(|| program.display().to_string(), str::to_owned))
 }
 
-fn cpu_model(cpu_info: &str) -> Option<&str> {
-    let line = cpu_info.lines().find(|line| line.starts_with("model name"))?;
-    line.split_once(':').map(|(_, model)| model.trim())
-}
-
-fn stat_of(pid: Pid) -> Option<String> {
-    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()
-}
-
 fn parent_in(stat: &str) -> Option<Pid> {
-    Pid::from_raw(i32::try_from(*stat_fields(stat, 1, 1)?.first()?).ok()?)
+    Pid::from_raw(i32::try_from(word(after_name(stat)?, 1)?).ok()?)
 }
 
 /// Adds up user and system time, and with four `fields` those of children that ended.
 fn cpu_ns(stat: &str, fields: usize) -> Option<u64> {
-    let ticks: u64 = stat_fields(stat, 11, fields)?.iter().sum();
-    Some(ticks * 1_000_000_000 / clock_ticks_per_second())
+    (11..11 + fields).map(|position| word(after_name(stat)?, position).map(ticks_ns)).sum()
 }
 
-/// Reads `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold
-/// anything, so fields are counted from its end: 0 is the state, 1 the parent, 11 and 12 user and
-/// system time, 13 and 14 those of children that ended.
-fn stat_fields(stat: &str, first: usize, count: usize) -> Option<Vec<u64>> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let fields = fields.split_ascii_whitespace().skip(first).take(count);
-    fields.map(|field| field.parse().ok()).collect()
+/// Returns the fields of `/proc/PID/stat` behind the name in parentheses, which may hold anything:
+/// 0 is the state, 1 the parent, 11 and 12 user and system time, 13 and 14 those of children that
+/// ended.
+fn after_name(stat: &str) -> Option<&str> {
+    stat.rsplit_once(')').map(|(_, fields)| fields)
+}
+
+fn ticks_ns(ticks: u64) -> u64 {
+    ticks * 1_000_000_000 / clock_ticks_per_second()
 }
 
 #[cfg(test)]
@@ -229,8 +213,9 @@ mod tests {
 
     #[test]
     fn lists_of_processors_have_ranges_and_are_checked() {
-        assert_eq!("0-2,5".parse::<CpuList>().unwrap().to_string(), "0,1,2,5");
-        assert_eq!("any".parse::<CpuList>().unwrap().to_string(), "any");
+        for (text, list) in [("0-2,5", "0,1,2,5"), ("any", "any")] {
+            assert_eq!(text.parse::<CpuList>().unwrap().to_string(), list);
+        }
         for bad in ["", "x", "3-1", "0,", "99999999", "-1"] {
             assert!(bad.parse::<CpuList>().is_err(), "{bad}");
         }
@@ -239,8 +224,8 @@ mod tests {
     #[test]
     fn fields_are_read_past_a_name_with_spaces_and_parentheses() {
         let stat = "12 (a ) b) (c) S 1 2 3 4 5 6 7 8 9 10 700 30 99 98";
-        assert_eq!(stat_fields(stat, 11, 2), Some(vec![700, 30]));
-        assert_eq!((stat_fields(stat, 1, 1), cpu_ns("nonsense", 2)), (Some(vec![1]), None));
+        assert_eq!(cpu_ns(stat, 2), Some(ticks_ns(730)));
+        assert_eq!((parent_in(stat), cpu_ns("nonsense", 2)), (Pid::from_raw(1), None));
     }
 
     #[test]
@@ -252,7 +237,7 @@ mod tests {
         let parent = process_cpu_ns(own).unwrap();
         assert_eq!(family_cpu_ns(own).map(|family| parent <= family + 50_000_000), Some(true));
         // Between fork and exec the child still has this program's name.
-        while fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap() != "sleep\n" {
+        while read(pid, "comm").unwrap() != "sleep\n" {
             std::thread::yield_now();
         }
         assert_eq!((parent_named(pid, "sleep"), parent_named(pid, "postgres")), (Some(own), None));

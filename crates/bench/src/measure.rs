@@ -21,6 +21,7 @@ use crate::{
     load::{Driver, Group, OpenLoop},
     random::Random,
     requests::{Cursor, KeySpace, Pool, letters, write_set},
+    schedule::Schedule,
     stats::{float, percentile_us, record},
 };
 
@@ -86,7 +87,16 @@ pub fn fill(address: SocketAddr, clients: usize, space: KeySpace, keys: Range<u6
 }
 
 fn measure_closed(group: &mut Group, plan: &Plan<'_>, pipeline: usize) -> Result<Sample> {
-    let mut timed = Timed::new(plan, pipeline)?;
+    let mut timed = Timed {
+        plan,
+        cursor: Cursor::new(plan.pool, plan.start),
+        pipeline,
+        firsts: vec![0; plan.clients],
+        warm_until_ns: now_ns() + duration_ns(plan.warm_up),
+        start: None,
+        end: None,
+        counters: Counters::new()?,
+    };
     group.run_closed(&mut timed)?;
     let (Some(start), Some(end)) = (timed.start, timed.end) else {
         bail!("not one reply came after the window of {:?}", plan.window);
@@ -103,9 +113,9 @@ fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample>
     let start_ns = now_ns();
     let from_ns = start_ns + duration_ns(plan.warm_up);
     let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.window) };
-    let cursor = Cursor::new(plan.pool, plan.start);
+    let (cursor, schedule) = (Cursor::new(plan.pool, plan.start), Schedule::new(start_ns, rate));
     let mut marks = Vec::with_capacity(2);
-    let open = OpenLoop { pool: plan.pool, cursor, rate, start_ns, window };
+    let open = OpenLoop { pool: plan.pool, cursor, schedule, window };
     let counters = group.run_open(open, || marks.push(plan.mark()))?;
     let (Some(start), Some(end)) = (marks.first(), marks.last()) else {
         bail!("an open loop that never began");
@@ -114,9 +124,8 @@ fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample>
 }
 
 fn sample(counters: &Counters, window: Window, usage: &Usage) -> Sample {
-    let sample = Sample::of(counters, window, Ends::WithWindow);
     let server_us = |server| server * usage.wall_s * 1e6 / float(counters.answered.max(1));
-    sample
+    Sample::of(counters, window, Ends::WithWindow)
         .with(P999_US, percentile_us(&counters.latency_ns, 99.9))
         .with(CPU_LOAD, usage.thread)
         .with(CPU_SERVER, usage.server)
@@ -142,21 +151,6 @@ struct Timed<'a> {
     start: Option<Mark>,
     end: Option<Mark>,
     counters: Counters,
-}
-
-impl<'a> Timed<'a> {
-    fn new(plan: &'a Plan<'a>, pipeline: usize) -> Result<Self> {
-        Ok(Self {
-            plan,
-            cursor: Cursor::new(plan.pool, plan.start),
-            pipeline,
-            firsts: vec![0; plan.clients],
-            warm_until_ns: now_ns() + duration_ns(plan.warm_up),
-            start: None,
-            end: None,
-            counters: Counters::new()?,
-        })
-    }
 }
 
 impl Driver for Timed<'_> {

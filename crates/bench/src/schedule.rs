@@ -22,13 +22,10 @@ impl Schedule {
 
     /// The next request if it is due: its number and when it was due.
     pub fn poll(&mut self, now_ns: u64) -> Option<(u64, u64)> {
-        let due_ns = self.next_due_ns();
-        if now_ns < due_ns {
-            return None;
-        }
-        let number = self.next;
-        self.next += 1;
-        Some((number, due_ns))
+        let due = (self.next, self.next_due_ns());
+        let is_due = due.1 <= now_ns;
+        self.next += u64::from(is_due);
+        is_due.then_some(due)
     }
 }
 
@@ -37,17 +34,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_spread_evenly_and_do_not_drift() {
+    fn requests_are_spread_evenly_and_a_late_caller_gets_all_that_were_missed() {
         let mut schedule = Schedule::new(1_000, 3);
-        let due: Vec<_> = std::iter::from_fn(|| schedule.poll(1_000 + 1_000_000_000)).collect();
+        let due: Vec<_> = std::iter::from_fn(|| schedule.poll(1_000_001_000)).collect();
         assert_eq!(due, [(0, 1_000), (1, 333_334_333), (2, 666_667_666), (3, 1_000_001_000)]);
-    }
-
-    #[test]
-    fn a_late_caller_gets_everything_that_was_missed() {
-        let mut schedule = Schedule::new(0, 1_000_000);
-        assert_eq!(std::iter::from_fn(|| schedule.poll(999_999)).count(), 1_000);
-        assert_eq!(schedule.poll(999_999), None);
-        assert_eq!(schedule.next_due_ns(), 1_000_000);
+        assert_eq!(schedule.next_due_ns(), 1_333_334_333);
     }
 }

@@ -10,12 +10,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::process::{Pid, Signal};
 
 use crate::{
     cleanup::{Cleanup, Directory, Process},
-    cli::bail_usage,
+    cli::{bail_usage, name_of},
     clock::{duration_ns, now_ns, pause},
     limits::{METRICS_BYTES_MAX, OUTPUT_LINES, POLL, READY, READY_SOURCE, STOP},
     machine::CpuList,
@@ -45,21 +45,18 @@ impl Binary {
 /// Finds the busload binary before anything takes time: the one that was named, the one beside this
 /// program, or the one that cargo builds.
 pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
-    if let Some(path) = named {
-        match path.is_file() {
-            true => return Ok(path.to_owned()),
-            false => bail_usage!("no busload binary at {}", path.display()),
-        }
-    }
     let own = std::env::current_exe().context("the path of this program")?;
-    let candidates = [own.with_file_name("busload"), PathBuf::from("target/release/busload")];
-    let Some(found) = candidates.into_iter().find(|path| path.is_file()) else {
+    let candidates = match named {
+        Some(path) => vec![path.to_owned()],
+        None => vec![own.with_file_name("busload"), PathBuf::from("target/release/busload")],
+    };
+    let Some(found) = candidates.iter().find(|path| path.is_file()) else {
         bail_usage!(
-            "no busload binary beside this program nor in target/release: build it \
-             (cargo build --release) or name it by --busload"
+            "no busload binary at {candidates:?}: build it (cargo build --release) or name it by \
+             --busload"
         );
     };
-    Ok(found)
+    Ok(found.clone())
 }
 
 /// Splits arguments at spaces.
@@ -116,7 +113,7 @@ impl Served {
 }
 
 /// A kind of server that this program can start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ServerKind {
     /// busload
     Busload,
@@ -126,19 +123,8 @@ pub enum ServerKind {
     Null,
 }
 
-impl ServerKind {
-    /// Returns the name in tables and in `--servers`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Busload => "busload",
-            Self::Redis => "redis",
-            Self::Null => "null",
-        }
-    }
-}
-
 /// Writes that survive a crash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
     /// No log at all. busload: sync=off; Redis: no append-only file
     None,
@@ -149,24 +135,12 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// Returns the name in tables and in `--case`.
-    pub fn name(self) -> &'static str {
+    /// Returns busload's `sync`, and Redis' `appendonly` and `appendfsync`.
+    fn settings(self) -> [&'static str; 3] {
         match self {
-            Self::None => "none",
-            Self::Os => "os",
-            Self::Always => "always",
-        }
-    }
-
-    fn busload_sync(self) -> &'static str {
-        if self == Self::None { "off" } else { self.name() }
-    }
-
-    fn redis_arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::None => &["--appendonly", "no"],
-            Self::Os => &["--appendonly", "yes", "--appendfsync", "everysec"],
-            Self::Always => &["--appendonly", "yes", "--appendfsync", "always"],
+            Self::None => ["off", "no", "no"],
+            Self::Os => ["os", "yes", "everysec"],
+            Self::Always => ["always", "yes", "always"],
         }
     }
 }
@@ -205,7 +179,6 @@ pub struct Starter {
     pub redis: PathBuf,
     /// Further arguments for busload.
     pub arguments: Vec<String>,
-    /// Further arguments for redis-server.
     pub redis_arguments: Vec<String>,
     pub cpus: Option<CpuList>,
     /// Parent of the servers' directories.
@@ -218,8 +191,6 @@ pub struct Server {
     process: Process,
     resp: SocketAddr,
     http: SocketAddr,
-    /// File with what it printed.
-    output: PathBuf,
     ready_after: Duration,
     data: Directory,
 }
@@ -227,14 +198,12 @@ pub struct Server {
 impl Starter {
     /// Starts busload with these tables in a new directory.
     pub fn start(&self, cleanup: &Cleanup, tables: &[Table]) -> Result<Server> {
-        let data = cleanup.directory(&self.directory)?;
-        self.start_in(cleanup, data, tables)
+        self.start_in(cleanup, cleanup.directory(&self.directory)?, tables)
     }
 
     /// Starts busload with these tables where another has left its cache.
     pub fn start_in(&self, cleanup: &Cleanup, data: Directory, tables: &[Table]) -> Result<Server> {
-        let durability = Durability::None;
-        let kind = ServerKind::Busload;
+        let (kind, durability) = (ServerKind::Busload, Durability::None);
         let launch = Launch { kind, durability, net_threads: 0, reply_bytes: 0 };
         self.launch(cleanup, data, &launch, tables).context("cannot start the busload server")
     }
@@ -249,62 +218,50 @@ impl Starter {
         tables: &[Table],
     ) -> Result<Server> {
         let [resp, http] = free_addresses()?;
-        // A file takes what it prints without ever blocking it.
-        let (output, directory) = (data.path().join("output"), data.path().join("data"));
+        let directory = data.path().join("data");
         fs::create_dir_all(&directory).context("a server's directory")?;
-        let printed = File::create(&output).context("a server's output")?;
+        let [sync, append_only, append_fsync] = launch.durability.settings();
         let mut command = match launch.kind {
-            ServerKind::Busload => self.busload(launch, tables, &directory, resp, http),
-            ServerKind::Redis => self.redis(launch, &directory, resp),
-            ServerKind::Null => null(launch, resp)?,
+            ServerKind::Busload => {
+                let mut command = Command::new(&self.busload);
+                command.args(["serve", "--data"]).arg(&directory);
+                command.args(["--resp", &resp.to_string(), "--http", &http.to_string()]);
+                command.args(["--net-threads", &launch.net_threads.to_string()]);
+                command.args(["--table", &format!("default=memory:?sync={sync}")]);
+                for Table { name, url } in tables {
+                    command.args(["--table", &format!("{name}={url}")]);
+                }
+                command.args(&self.arguments);
+                command
+            }
+            ServerKind::Redis => {
+                let mut command = Command::new(&self.redis);
+                command.args(["--bind", "127.0.0.1", "--port", &resp.port().to_string()]);
+                command.arg("--dir").arg(&directory).args(["--save", "", "--daemonize", "no"]);
+                command.args(["--appendonly", append_only, "--appendfsync", append_fsync]);
+                command.args(["--auto-aof-rewrite-percentage", "0"]).args(&self.redis_arguments);
+                command
+            }
+            ServerKind::Null => {
+                let mut command = Command::new(std::env::current_exe().context("this program")?);
+                command.args(["null-server", "--listen", &resp.to_string()]);
+                command.args(["--reply-bytes", &launch.reply_bytes.to_string()]);
+                command
+            }
         };
+        // A file takes what it prints without ever blocking it.
+        let printed = File::create(output_in(&data)).context("a server's output")?;
         command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed);
         let started_ns = now_ns();
         let process = match &self.cpus {
             Some(cpus) => cpus.with(|| cleanup.spawn(&mut command))?,
             None => cleanup.spawn(&mut command)?,
         };
-        let ready_after = Duration::ZERO;
-        let mut server = Server { process, resp, http, output, ready_after, data };
+        let mut server = Server { process, resp, http, ready_after: Duration::ZERO, data };
         server.wait_ready(launch.kind, started_ns)?;
+        server.ready_after = Duration::from_nanos(now_ns() - started_ns);
         Ok(server)
     }
-
-    fn busload(
-        &self,
-        launch: &Launch,
-        tables: &[Table],
-        data: &Path,
-        resp: SocketAddr,
-        http: SocketAddr,
-    ) -> Command {
-        let mut command = Command::new(&self.busload);
-        command.args(["serve", "--data"]).arg(data);
-        command.args(["--resp", &resp.to_string(), "--http", &http.to_string()]);
-        command.args(["--net-threads", &launch.net_threads.to_string(), "--table"]);
-        command.arg(format!("default=memory:?sync={}", launch.durability.busload_sync()));
-        for Table { name, url } in tables {
-            command.args(["--table", &format!("{name}={url}")]);
-        }
-        command.args(&self.arguments);
-        command
-    }
-
-    fn redis(&self, launch: &Launch, data: &Path, resp: SocketAddr) -> Command {
-        let mut command = Command::new(&self.redis);
-        command.args(["--bind", "127.0.0.1", "--port", &resp.port().to_string(), "--dir"]);
-        command.arg(data);
-        command.args(["--save", "", "--daemonize", "no", "--auto-aof-rewrite-percentage", "0"]);
-        command.args(launch.durability.redis_arguments()).args(&self.redis_arguments);
-        command
-    }
-}
-
-fn null(launch: &Launch, resp: SocketAddr) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
-    command.args(["null-server", "--listen", &resp.to_string()]);
-    command.args(["--reply-bytes", &launch.reply_bytes.to_string()]);
-    Ok(command)
 }
 
 impl Server {
@@ -331,16 +288,11 @@ impl Server {
         self.ready_after
     }
 
-    /// Returns the last lines that it printed, on stdout and stderr.
-    pub fn output(&self) -> Vec<String> {
-        last_lines(&self.output)
-    }
-
     /// Asks it to stop (SIGTERM) and waits; its directory stays for the next.
     pub fn stop(self) -> Result<Directory> {
         let status = self.process.stop(Signal::TERM, STOP)?;
         if !status.success() {
-            let printed = last_lines(&self.output).join("\n");
+            let printed = last_lines(&output_in(&self.data));
             bail!("the server stopped with {status}; its last output:\n{printed}");
         }
         Ok(self.data)
@@ -356,7 +308,7 @@ impl Server {
                 return Ok(());
             }
             if until_ns < now_ns() {
-                let printed = self.output().join("\n");
+                let printed = last_lines(&output_in(&self.data));
                 bail!("the busload server answers `{reply}`:\n{printed}");
             }
             pause(POLL);
@@ -364,22 +316,20 @@ impl Server {
     }
 
     /// Waits until it is ready. Busload says so on stderr, all answer PING only then.
-    fn wait_ready(&mut self, kind: ServerKind, started_ns: u64) -> Result<()> {
-        let says_so = |line: &String| line.starts_with("ready");
+    fn wait_ready(&self, kind: ServerKind, started_ns: u64) -> Result<()> {
         loop {
             let ended = self.process.poll_exit();
-            let printed = self.output();
-            let is_ready = kind == ServerKind::Redis || printed.iter().any(says_so);
+            let printed = last_lines(&output_in(&self.data));
+            let is_ready =
+                kind == ServerKind::Redis || printed.lines().any(|line| line.starts_with("ready"));
             if is_ready && ask(self.resp, "PING").is_ok_and(|reply| reply == "+PONG") {
-                self.ready_after = Duration::from_nanos(now_ns() - started_ns);
                 return Ok(());
             }
-            let (name, printed) = (kind.name(), printed.join("\n"));
             if let Some(status) = ended {
-                bail!("{name} ended at its start with {status}:\n{printed}");
+                bail!("{} ended at its start with {status}:\n{printed}", name_of(&kind));
             }
             if started_ns + duration_ns(READY) < now_ns() {
-                bail!("{name} was not ready within {READY:?}:\n{printed}");
+                bail!("{} was not ready within {READY:?}:\n{printed}", name_of(&kind));
             }
             pause(POLL);
         }
@@ -406,20 +356,22 @@ pub struct Metrics {
 impl Metrics {
     /// Returns a metric of a table.
     pub fn of_table(&self, name: &str, table: &str) -> Option<f64> {
-        let label = format!("table=\"{table}\"");
-        let line = self.text.lines().find(|line| {
-            let labels = line.strip_prefix(name);
-            labels.is_some_and(|rest| rest.starts_with('{') && rest.contains(&label))
-        })?;
+        let (start, label) = (format!("{name}{{"), format!("table=\"{table}\""));
+        let mut lines = self.text.lines();
+        let line = lines.find(|line| line.starts_with(&start) && line.contains(&label))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 }
 
-/// Reads the last lines of a file.
-fn last_lines(path: &Path) -> Vec<String> {
+/// Returns the file with what a server printed, on stdout and stderr.
+fn output_in(data: &Directory) -> PathBuf {
+    data.path().join("output")
+}
+
+fn last_lines(path: &Path) -> String {
     let printed = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
-    let lines: Vec<_> = printed.lines().map(str::to_owned).collect();
-    lines[lines.len().saturating_sub(OUTPUT_LINES)..].to_vec()
+    let lines: Vec<_> = printed.lines().collect();
+    lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
 }
 
 /// Sends one command to a server and returns the first line of its reply.
@@ -453,9 +405,9 @@ mod tests {
         let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\n\
                     x{table=\"other\",y=\"z\"} 1.5e3\n";
         let metrics = Metrics { text: text.to_owned() };
-        assert_eq!(metrics.of_table("x", "db"), Some(5.0));
-        assert_eq!(metrics.of_table("x_total", "db"), Some(7.0));
-        assert_eq!(metrics.of_table("x", "other"), Some(1_500.0));
+        let found =
+            [("x", "db"), ("x_total", "db"), ("x", "other")].map(|(x, of)| metrics.of_table(x, of));
+        assert_eq!(found, [Some(5.0), Some(7.0), Some(1_500.0)]);
         assert_eq!(metrics.of_table("x", "absent"), None);
     }
 }

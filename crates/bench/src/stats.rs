@@ -68,10 +68,9 @@ mod tests {
 
     #[test]
     fn the_median_is_the_middle_one() {
-        assert_eq!(median([]), None);
-        assert_eq!(median([3.0]), Some(3.0));
-        assert_eq!(median([5.0, 1.0, 3.0]), Some(3.0));
-        assert_eq!(median([4.0, 1.0, 2.0, 100.0]), Some(3.0));
+        let values = [5.0, 1.0, 3.0, 100.0];
+        let medians = [0, 1, 3, 4].map(|count| median(values[..count].iter().copied()));
+        assert_eq!(medians, [None, Some(5.0), Some(3.0), Some(4.0)]);
     }
 
     #[test]
@@ -88,8 +87,7 @@ mod tests {
 
     #[test]
     fn a_ratio_to_nothing_is_none() {
-        assert_eq!(ratio(3.0, 2.0), Some(1.5));
-        assert_eq!(ratio(3.0, 0.0), None);
-        assert_eq!(ratio(f64::NAN, 1.0), None);
+        let ratios = [(3.0, 2.0), (3.0, 0.0), (f64::NAN, 1.0)].map(|(one, two)| ratio(one, two));
+        assert_eq!(ratios, [Some(1.5), None, None]);
     }
 }

@@ -13,12 +13,7 @@ use crate::{cleanup::Cleanup, clock::pause, limits::READY, stats::float};
 
 /// Length of the load around a count: long enough for strace to attach, count and leave.
 pub const LOAD: Duration = Duration::from_secs(3);
-
-/// Length of a count of calls.
 const COUNT: Duration = Duration::from_secs(1);
-
-/// Number of kinds of calls that are shown.
-const KINDS_SHOWN: usize = 3;
 
 /// System calls per request, all together and the most frequent kinds.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,22 +52,21 @@ fn attach(cleanup: &Cleanup, pid: Pid, requests: &impl Fn() -> u64) -> Result<Op
     command.args(["-c", "-f", "-p", &pid.as_raw_nonzero().to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let process = cleanup.spawn(&mut command)?;
-    let pipe = process.with_child(|child| child.stderr.take()).context("strace without stderr")?;
-    let mut output = BufReader::new(pipe);
-    let mut line = String::new();
-    while !line.contains("attached") {
-        line.clear();
-        if output.read_line(&mut line)? == 0 {
-            return Ok(None);
-        }
+    let pipe = process.child().stderr.take().context("strace without stderr")?;
+    let mut lines = BufReader::new(pipe).lines();
+    let mut attached = lines
+        .by_ref()
+        .skip_while(|line| line.as_ref().is_ok_and(|line| !line.contains("attached")));
+    if attached.next().transpose()?.is_none() {
+        return Ok(None);
     }
     let before = requests();
     pause(COUNT);
     kill_process(process.pid(), Signal::INT).context("stopping strace")?;
     let answered = requests() - before;
-    let table = std::io::read_to_string(&mut output).context("reading strace's table")?;
-    process.stop(Signal::INT, READY)?;
-    Ok(Some(per_request(&table, answered)))
+    let table = lines.collect::<Result<Vec<_>, _>>().context("reading strace's table")?;
+    process.wait(READY)?;
+    Ok(Some(per_request(&table.join("\n"), answered)))
 }
 
 /// Reads the rows of `strace -c`: share, seconds, microseconds per call, calls, perhaps errors,
@@ -88,7 +82,7 @@ fn per_request(table: &str, requests: u64) -> SystemCalls {
     let mut kinds: Vec<_> = table.lines().filter_map(row).collect();
     kinds.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let per_request = kinds.iter().map(|(calls, _)| calls).sum();
-    let most = kinds.iter().take(KINDS_SHOWN).map(|(calls, name)| format!("{name} {calls:.2}"));
+    let most = kinds.iter().take(3).map(|(calls, name)| format!("{name} {calls:.2}"));
     SystemCalls { per_request, most: most.collect::<Vec<_>>().join(", ") }
 }
 

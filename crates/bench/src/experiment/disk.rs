@@ -6,7 +6,7 @@
 //! one after the other through the page cache, each followed by `fdatasync`.
 
 use std::{
-    io::Read,
+    fs::File,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -14,14 +14,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
-use rustix::{fs::OFlags, process::Signal};
-use serde_json::{Value, json};
+use clap::{Args, ValueEnum};
+use rustix::fs::OFlags;
+use serde_json::Value;
 
 use crate::{
     bytes::{bytes_text, parse_bytes},
     cleanup::{Cleanup, Directory},
-    cli::bail_usage,
+    cli::{bail_usage, name_of},
     harness::{
         Number, Sample, Table, TableLayout,
         arguments::{count, seconds},
@@ -51,8 +51,7 @@ What is measured
 
 Examples
   busload-bench disk --dir /data          1 GiB, 16 KiB, every mode, 1 and 16 jobs
-  busload-bench disk --dir /data --mode append --block 4k --jobs 1
-  busload-bench disk --size 4G --block 4k --jobs 1,4,32 --mode direct --json disk.json";
+  busload-bench disk --dir /data --mode append --block 4k --jobs 1";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
@@ -67,13 +66,8 @@ pub struct Disk {
     #[arg(long, value_name = "BYTES", value_parser = block, default_value = "16k")]
     block: u64,
     /// Numbers of threads
-    #[arg(
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        default_value = "1,16",
-        value_parser = count::<1, DISK_JOBS_MAX>
-    )]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16")]
+    #[arg(value_parser = count::<1, DISK_JOBS_MAX>)]
     jobs: Vec<usize>,
     /// Patterns
     #[arg(long, value_enum, value_delimiter = ',', default_value = "buffered,direct,append")]
@@ -84,12 +78,6 @@ pub struct Disk {
     /// Seconds of a measurement, at most
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     seconds: Duration,
-    /// Decides the order of the blocks
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Write fio's JSON of all measurements to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Append the measurements to this file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -98,7 +86,7 @@ pub struct Disk {
     fio: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
     /// Random reads through the page cache
     Buffered,
@@ -114,16 +102,6 @@ struct Case {
     jobs: usize,
 }
 
-impl Case {
-    fn mode_name(&self) -> &'static str {
-        match self.mode {
-            Mode::Buffered => "buffered",
-            Mode::Direct => "direct",
-            Mode::Append => "append",
-        }
-    }
-}
-
 const IOPS: Number = Number::new("iops", "IOPS");
 const X_FIRST: Number = Number::new("x_first", "x first");
 const MIB_PER_S: Number = Number::new("mib_per_s", "MiB/s");
@@ -132,7 +110,7 @@ const OPERATIONS: Number = Number::count("operations", "");
 
 const LAYOUT: TableLayout<Case> = TableLayout {
     columns: &[
-        label("mode", "mode", 8, |case| case.mode_name().to_owned()),
+        label("mode", "mode", 8, |case| name_of(&case.mode)),
         label("jobs", "jobs", 4, |case| case.jobs.to_string()),
         shown(IOPS),
         shown(X_FIRST),
@@ -169,21 +147,16 @@ pub fn disk(arguments: &Disk) -> Result<()> {
     }
     let cleanup = Cleanup::install()?;
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let mut more = vec![
-        format!("a file of {} in {}", bytes_text(size), parent.display()),
-        format!("blocks of {}", bytes_text(block)),
-    ];
-    if machine::is_memory_file_system(&parent)? {
-        more.push("WHICH IS IN MEMORY: no disk is measured".to_owned());
-    }
-    let about = machine::about(&[&arguments.fio], more).context(
+    let sizes = format!("a file of {}, blocks of {}", bytes_text(size), bytes_text(block));
+    let about = machine::about(&[&arguments.fio], [sizes, machine::directory_text(&parent)?]);
+    let about = about.context(
         "`disk` needs fio, which is in most distributions (apt install fio), or name it by --fio",
     )?;
     println!("{about}");
     let directory = cleanup.directory(&parent)?;
     let mut table = Table::open(&LAYOUT, arguments.csv.as_deref(), &about)?;
-    let file = directory.path().join("random");
     let make = "--name=make --rw=write --bs=1M --refill_buffers --end_fsync=1";
+    let file = directory.path().join("random");
     fio(&cleanup, arguments, make, &[format!("--size={size}"), filename(&file)])?;
     let mut modes = arguments.mode.clone();
     if modes.contains(&Mode::Direct) && !has_direct(&file) {
@@ -192,23 +165,13 @@ pub fn disk(arguments: &Disk) -> Result<()> {
     }
     let jobs = |mode| arguments.jobs.iter().map(move |jobs| Case { mode, jobs: *jobs });
     let cases: Vec<_> = modes.into_iter().flat_map(jobs).collect();
-    let mut reports = Vec::new();
-    table.group("Reads and synced appends", &cases, rounds, |case, _| {
-        let report = arguments.measure(&cleanup, &directory, case)?;
-        let sample = sample_of(&report, case.mode);
-        reports.push(report);
-        Ok(sample)
-    })?;
-    if let Some(path) = &arguments.json {
-        std::fs::write(path, format!("{:#}\n", json!({ "jobs": reports })))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
+    let measure = |case: &Case, _| arguments.measure(&cleanup, &directory, case);
+    table.group("Reads and synced appends", &cases, rounds, measure).map(drop)
 }
 
 impl Disk {
-    /// Lets fio measure a case; an element of `jobs` in its report.
-    fn measure(&self, cleanup: &Cleanup, directory: &Directory, case: &Case) -> Result<Value> {
+    /// Lets fio measure a case.
+    fn measure(&self, cleanup: &Cleanup, directory: &Directory, case: &Case) -> Result<Sample> {
         let jobs = u64::try_from(case.jobs)?;
         // Each job has whole blocks of its own.
         let part = (self.size / self.block / jobs * self.block).max(self.block);
@@ -224,9 +187,9 @@ impl Disk {
             format!("--bs={}", self.block),
             format!("--numjobs={jobs}"),
             format!("--runtime={}ms", self.seconds.as_millis()),
-            format!("--randseed={}", self.seed),
         ];
-        more.extend("--ioengine=psync --thread --group_reporting".split(' ').map(str::to_owned));
+        let always = "--randseed=1 --ioengine=psync --thread --group_reporting";
+        more.extend(always.split(' ').map(str::to_owned));
         if case.mode == Mode::Append {
             more.push(format!("--directory={}", directory.path().display()));
         } else {
@@ -234,12 +197,13 @@ impl Disk {
             more.push(format!("--offset_increment={part}"));
             more.push("--fadvise_hint=random".to_owned());
         }
-        let mut report = fio(cleanup, self, pattern, &more)?;
-        let job = report["jobs"][0].take();
-        if job["error"] != 0 || sample_of(&job, case.mode).or_zero(OPERATIONS) == 0.0 {
+        let report = fio(cleanup, self, pattern, &more)?;
+        let job = &report["jobs"][0];
+        let sample = sample_of(job, case.mode);
+        if job["error"] != 0 || sample.or_zero(OPERATIONS) == 0.0 {
             bail!("fio did nothing: {job}");
         }
-        Ok(job)
+        Ok(sample)
     }
 }
 
@@ -249,7 +213,7 @@ fn filename(file: &Path) -> String {
 
 fn has_direct(file: &Path) -> bool {
     let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file).is_ok()
+    File::options().read(true).custom_flags(flags).open(file).is_ok()
 }
 
 /// Reads a job of fio's report; 0 where fio has no number.
@@ -259,17 +223,16 @@ fn sample_of(job: &Value, mode: Mode) -> Sample {
         _ => (&job["read"], &job["read"]["clat_ns"]),
     };
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-    let us = |name: &str| number(&times[name]) / 1e3;
     let percentile_us = |percent: &str| number(&times["percentile"][percent]) / 1e3;
     Sample::default()
         .with(IOPS, number(&of["iops"]))
         .with(MIB_PER_S, number(&of["bw_bytes"]) / 1_048_576.0)
-        .with(MEAN_US, us("mean"))
+        .with(MEAN_US, number(&times["mean"]) / 1e3)
         .with(P50_US, percentile_us("50.000000"))
         .with(P99_US, percentile_us("99.000000"))
         .with(P999_US, percentile_us("99.900000"))
         .with(P9999_US, percentile_us("99.990000"))
-        .with(MAX_US, us("max"))
+        .with(MAX_US, number(&times["max"]) / 1e3)
         .with(SECONDS, number(&of["runtime"]) / 1e3)
         .with(OPERATIONS, number(&of["total_ios"]))
 }
@@ -278,21 +241,14 @@ fn sample_of(job: &Value, mode: Mode) -> Sample {
 fn fio(cleanup: &Cleanup, arguments: &Disk, pattern: &str, more: &[String]) -> Result<Value> {
     let mut command = Command::new(&arguments.fio);
     command.args(pattern.split(' ')).args(more).arg("--output-format=json");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let process = cleanup.spawn(&mut command)?;
-    let (mut shown, mut warnings) = (String::new(), String::new());
-    if let Some(mut pipe) = process.with_child(|child| child.stdout.take()) {
-        pipe.read_to_string(&mut shown).context("reading fio's report")?;
-    }
-    if let Some(mut pipe) = process.with_child(|child| child.stderr.take()) {
-        pipe.read_to_string(&mut warnings).context("reading fio's errors")?;
-    }
-    // Its pipes are closed, so it has ended or is about to: the signal finds nothing to do.
-    let status = process.stop(Signal::CONT, STOP)?;
+    let process = cleanup.spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let pipe = process.child().stdout.take().context("fio without a pipe")?;
+    let report = std::io::read_to_string(pipe).context("reading fio's report")?;
+    let status = process.wait(STOP)?;
     if !status.success() {
-        bail!("fio ended with {status}: {}{}", warnings.trim(), shown.trim());
+        bail!("fio ended with {status}: {}", report.trim());
     }
     // Notes of fio may stand before its report.
-    let report = shown.find('{').map(|from| &shown[from..]).context("fio without JSON")?;
-    serde_json::from_str(report).context("fio's JSON")
+    let json = report.find('{').map(|from| &report[from..]).context("fio without JSON")?;
+    serde_json::from_str(json).context("fio's JSON")
 }

@@ -1,6 +1,6 @@
 //! Charts as SVG: axes, lines or dots by kind, a legend beside them.
 
-use std::{fmt::Write, path::Path};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -38,43 +38,32 @@ impl Axis {
         Self { title: title.to_owned(), base: Some(base) }
     }
 
-    /// Finds the ends of the axis that hold all values.
-    fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
+    /// Says where a value is on the axis, without knowing its ends.
+    fn at(&self, value: f64) -> f64 {
+        self.base.map_or(value, |base| value.max(f64::MIN_POSITIVE).log(base))
+    }
+
+    /// Finds the marks of an axis that holds all values, the first and the last being its ends.
+    fn marks(&self, values: impl Iterator<Item = f64>) -> Vec<f64> {
         let values: Vec<_> = values.filter(|value| 0.0 < *value).collect();
         let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let least = values.iter().copied().fold(most, f64::min);
-        let Some(base) = self.base else {
-            let power = 10_f64.powf((most / 5.0).log10().floor());
-            let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-            let step = steps.into_iter().find(|step| most <= step * 6.0).unwrap_or(most);
-            return Scale { base: None, from: 0.0, to: (most * 1.02 / step).ceil() * step, step };
-        };
-        let (from, to) = ((least / 1.1).log(base).floor(), (most * 1.1).log(base).ceil());
-        Scale { base: Some(base), from, to: to.max(from + 1.0), step: 1.0 }
-    }
-}
-
-/// The ends of an axis and the distance of its marks; of a logarithmic one the logarithms.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Scale {
-    base: Option<f64>,
-    from: f64,
-    to: f64,
-    step: f64,
-}
-
-impl Scale {
-    /// Says where a value is on the way from one end of the axis to the other, 0 to 1.
-    fn share(&self, value: f64) -> f64 {
-        let value = self.base.map_or(value, |base| value.max(f64::MIN_POSITIVE).log(base));
-        ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
+        let power = 10_f64.powf((most / 5.0).log10().floor());
+        let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+        let step = steps.into_iter().find(|step| most <= step * 6.0).unwrap_or(most);
+        let first = self.base.map_or(0.0, |base| base.powf(self.at(least / 1.1).floor()));
+        let next = |mark: f64| self.base.map_or(mark + step, |base| mark * base);
+        let mut marks = vec![first, next(first)];
+        while marks[marks.len() - 1] < most * 1.02 {
+            marks.push(next(marks[marks.len() - 1]));
+        }
+        marks
     }
 
-    /// Returns the values that have a mark.
-    fn marks(self) -> impl Iterator<Item = f64> {
-        let marks = std::iter::successors(Some(self.from), move |mark| Some(mark + self.step));
-        let marks = marks.take_while(move |mark| *mark <= self.to + self.step / 2.0);
-        marks.map(move |mark| self.base.map_or(mark, |base| base.powf(mark)))
+    /// Says where a value is on the way from the first mark to the last, 0 to 1.
+    fn share(&self, marks: &[f64], value: f64) -> f64 {
+        let (from, to) = (self.at(marks[0]), self.at(marks[marks.len() - 1]));
+        ((self.at(value) - from) / (to - from)).clamp(0.0, 1.0)
     }
 }
 
@@ -138,40 +127,42 @@ impl Chart {
         self
     }
 
-    fn draw(&self, out: &mut String, top: f64) -> std::fmt::Result {
+    fn draw(&self, top: f64) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let x_scale = self.x.scale(points().map(|point| point.x));
-        let y_scale = self.y.scale(points().map(|point| point.y));
-        let x_at = |value| LEFT + x_scale.share(value) * (RIGHT - LEFT);
-        let y_at = |value| BOTTOM - y_scale.share(value) * (BOTTOM - TOP);
-        writeln!(out, "<g transform=\"translate(0 {top})\">")?;
+        let x_marks = self.x.marks(points().map(|point| point.x));
+        let y_marks = self.y.marks(points().map(|point| point.y));
+        let x_at = |value| LEFT + self.x.share(&x_marks, value) * (RIGHT - LEFT);
+        let y_at = |value| BOTTOM - self.y.share(&y_marks, value) * (BOTTOM - TOP);
         let middle = f64::midpoint(LEFT, RIGHT);
-        text(out, (middle, 28.0), "text-anchor=\"middle\" font-size=\"18\"", &self.title)?;
-        text(out, (middle, BOTTOM + 44.0), "text-anchor=\"middle\"", &self.x.title)?;
-        text(out, (10.0, TOP - 12.0), "", &self.y.title)?;
-        for (x, mark) in x_scale.marks().map(|mark| (x_at(mark), mark)) {
-            line(out, &[(x, TOP), (x, BOTTOM)], "#ddd", 1)?;
-            text(out, (x, BOTTOM + 20.0), "text-anchor=\"middle\"", &tick(mark))?;
+        let mut out = vec![
+            format!("<g transform=\"translate(0 {top})\">"),
+            text((middle, 28.0), "text-anchor=\"middle\" font-size=\"18\"", &self.title),
+            text((middle, BOTTOM + 44.0), "text-anchor=\"middle\"", &self.x.title),
+            text((10.0, TOP - 12.0), "", &self.y.title),
+        ];
+        for (mark, x) in x_marks.iter().map(|mark| (mark, x_at(*mark))) {
+            out.push(line(&[(x, TOP), (x, BOTTOM)], "#ddd"));
+            out.push(text((x, BOTTOM + 20.0), "text-anchor=\"middle\"", &tick(*mark)));
         }
-        for (y, mark) in y_scale.marks().map(|mark| (y_at(mark), mark)) {
-            line(out, &[(LEFT, y), (RIGHT, y)], "#ddd", 1)?;
-            text(out, (LEFT - 8.0, y + 5.0), "text-anchor=\"end\"", &tick(mark))?;
+        for (mark, y) in y_marks.iter().map(|mark| (mark, y_at(*mark))) {
+            out.push(line(&[(LEFT, y), (RIGHT, y)], "#ddd"));
+            out.push(text((LEFT - 8.0, y + 5.0), "text-anchor=\"end\"", &tick(*mark)));
         }
         let mut legend = TOP;
         for (kind, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
             let places: Vec<_> = kind.points.iter().map(|at| (x_at(at.x), y_at(at.y))).collect();
-            if kind.is_joined {
-                line(out, &places, colour, 2)?;
-            }
+            out.extend(kind.is_joined.then(|| line(&places, colour)));
+            out.extend(places.iter().map(|place| dot(*place, colour)));
             for (point, (x, y)) in kind.points.iter().zip(places) {
-                dot(out, (x, y), colour)?;
-                text(out, (x + 7.0, y - 6.0), &format!("fill=\"{colour}\""), &point.label)?;
+                let style = format!("fill=\"{colour}\"");
+                out.push(text((x + 7.0, y - 6.0), &style, &point.label));
             }
-            dot(out, (RIGHT + 24.0, legend), colour)?;
-            text(out, (RIGHT + 36.0, legend + 5.0), "", &kind.title)?;
+            out.push(dot((RIGHT + 24.0, legend), colour));
+            out.push(text((RIGHT + 36.0, legend + 5.0), "", &kind.title));
             legend += 20.0;
         }
-        writeln!(out, "</g>")
+        out.push("</g>\n".to_owned());
+        out.join("\n")
     }
 }
 
@@ -182,38 +173,37 @@ pub fn draw(directory: &Path, name: &str, charts: &[Chart]) -> Result<()> {
         return Ok(());
     }
     let path = directory.join(name);
-    let svg = svg(&charts).with_context(|| format!("cannot draw {name}"))?;
-    std::fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    let written = std::fs::write(&path, svg(&charts));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
     println!("drawn: {}", path.display());
     Ok(())
 }
 
-fn svg(charts: &[&Chart]) -> Result<String, std::fmt::Error> {
+fn svg(charts: &[&Chart]) -> String {
     let (mut body, mut top) = (String::new(), 0.0);
     for chart in charts {
-        chart.draw(&mut body, top)?;
+        body += &chart.draw(top);
         top += HEIGHT;
     }
-    Ok(format!(
+    format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{top}\" \
          font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{body}</svg>\n"
-    ))
+    )
 }
 
-fn line(out: &mut String, points: &[(f64, f64)], colour: &str, width: u32) -> std::fmt::Result {
-    let points: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-    let style = format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"");
-    writeln!(out, "<polyline points=\"{}\" {style}/>", points.join(" "))
+fn line(places: &[(f64, f64)], colour: &str) -> String {
+    let points: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    format!("<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\"/>", points.join(" "))
 }
 
-fn dot(out: &mut String, (x, y): (f64, f64), colour: &str) -> std::fmt::Result {
-    writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>")
+fn dot((x, y): (f64, f64), colour: &str) -> String {
+    format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>")
 }
 
-fn text(out: &mut String, (x, y): (f64, f64), style: &str, text: &str) -> std::fmt::Result {
+fn text((x, y): (f64, f64), style: &str, text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{text}</text>")
+    format!("<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{text}</text>")
 }
 
 /// Formats a number on an axis with as many digits as it needs.
@@ -234,7 +224,7 @@ mod tests {
             let chart = Chart::new("A < B", Axis::logarithmic("batch", 2.0), y)
                 .joined(joined.map(|point| ("a & b".to_owned(), point)))
                 .dots([("dots".to_owned(), Point::new(290.0, 240.0))]);
-            let text = svg(&[&chart, &chart]).unwrap();
+            let text = svg(&[&chart, &chart]);
             // Three points and two in the legend, on two charts.
             assert_eq!(text.matches("<circle").count(), 10);
             for wanted in ["A &lt; B", "&lt;16&gt;", "a &amp; b", "dots", "batch"] {
@@ -246,12 +236,11 @@ mod tests {
 
     #[test]
     fn axes_hold_all_values() {
-        let scale = |axis: Axis, values: &[f64]| {
-            let Scale { from, to, step, .. } = axis.scale(values.iter().copied());
-            (from, to, step)
-        };
-        assert_eq!(scale(Axis::logarithmic("", 10.0), &[3.0, 700.0]), (0.0, 3.0, 1.0));
-        assert_eq!(scale(Axis::linear(""), &[3.0, 700.0]), (0.0, 800.0, 200.0));
-        assert_eq!(scale(Axis::logarithmic("", 2.0), &[1.0]), (-1.0, 1.0, 1.0));
+        let marks = |axis: Axis, values: &[f64]| axis.marks(values.iter().copied());
+        let decades = marks(Axis::logarithmic("", 10.0), &[3.0, 700.0]);
+        assert_eq!(decades, [1.0, 10.0, 100.0, 1_000.0]);
+        let hundreds = [0.0, 200.0, 400.0, 600.0, 800.0];
+        assert_eq!(marks(Axis::linear(""), &[3.0, 700.0]), hundreds);
+        assert_eq!(marks(Axis::logarithmic("", 2.0), &[1.0]), [0.5, 1.0, 2.0]);
     }
 }

@@ -46,7 +46,7 @@ enum Format {
 impl Number {
     /// Makes a number that tables show with three digits or so.
     pub const fn new(name: &'static str, title: &'static str) -> Self {
-        Self { name, title, format: Format::Scaled(1.0) }
+        Self::scaled(name, title, 1.0)
     }
 
     /// Makes a number that tables show multiplied with `factor`.
@@ -214,12 +214,12 @@ impl Sample {
         let mut whole = Self::default();
         let mut values: BTreeMap<_, Vec<f64>> = BTreeMap::new();
         for sample in samples {
-            sample.numbers.iter().for_each(|(name, value)| {
+            for (name, value) in &sample.numbers {
                 values.entry(*name).or_default().push(*value);
-            });
-            sample.counts.iter().for_each(|(name, count)| {
+            }
+            for (name, count) in &sample.counts {
                 *whole.counts.entry(name).or_default() += count;
-            });
+            }
             whole.flags.extend(&sample.flags);
             whole.failed.merge(&sample.failed);
             whole.remark.clone_from(&sample.remark);
@@ -231,20 +231,18 @@ impl Sample {
 
     /// Says what a reader must know before trusting the numbers.
     pub fn notes(&self) -> String {
-        let mut notes = Vec::new();
-        for flag in &self.flags {
-            // One round of several may have been so; the medians say whether it mattered.
-            let matters = *flag != "load-bound"
-                || LOAD_SHARE_HIGH < self.or_zero(CPU_LOAD)
-                    && self.or_zero(CPU_SERVER) < SERVER_SHARE_LOW;
-            notes.extend(matters.then(|| (*flag).to_owned()));
-        }
+        let above = |number, most| self.get(number).filter(|value| most < *value);
+        let is_load_bound =
+            LOAD_SHARE_HIGH < self.or_zero(CPU_LOAD) && self.or_zero(CPU_SERVER) < SERVER_SHARE_LOW;
+        // One round of several may have been so; the medians say whether it mattered.
+        let matters = |flag: &&&str| **flag != "load-bound" || is_load_bound;
+        let flags = self.flags.iter().filter(matters).map(|flag| (*flag).to_owned());
         let counts = self.counts.iter().filter(|(_, count)| 0 < **count);
-        notes.extend(counts.map(|(name, count)| format!("{name}:{count}")));
-        let late_us = self.get(LATE_P99_US).filter(|late_us| LATE_US < *late_us);
+        let mut notes: Vec<_> =
+            flags.chain(counts.map(|(name, count)| format!("{name}:{count}"))).collect();
+        let late_us = above(LATE_P99_US, LATE_US);
         notes.extend(late_us.map(|late_us| format!("asked-late:{late_us:.0}us")));
-        let others = self.get(CPU_OTHERS).filter(|others| DISTURBED < *others);
-        let disturbed = others.or_else(|| self.get(LOST_SHARE).filter(|lost| LOST < *lost));
+        let disturbed = above(CPU_OTHERS, DISTURBED).or_else(|| above(LOST_SHARE, LOST));
         notes.extend(disturbed.map(|share| format!("disturbed:{:.0}%", share * 100.0)));
         notes.extend(self.failed.notes());
         notes.extend((!self.remark.is_empty()).then(|| self.remark.clone()));

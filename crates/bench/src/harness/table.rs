@@ -1,15 +1,14 @@
 //! Tables of measured cases: measured in turns, shown as medians, appended to a CSV file.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{BufRead, BufReader, Write},
-    path::Path,
-};
+use std::{fs::File, io::Write, path::Path};
 
 use anyhow::{Context, Result, bail};
 
 use super::{Number, Sample, sample::SPREAD};
-use crate::failures::Failed;
+use crate::{
+    failures::Failed,
+    stats::{median, ratio},
+};
 
 /// Characters of a column of numbers, unless its heading is longer.
 const NUMBER_WIDTH: usize = 6;
@@ -60,39 +59,38 @@ pub const fn hidden<C>(number: Number) -> Column<C> {
 }
 
 impl<C> Column<C> {
+    fn aligned(&self, text: &str) -> String {
+        let width = self.width.max(self.title.len());
+        match self.content {
+            Content::Label(_) => format!("{text:<width$}"),
+            Content::Number(_) => format!("{text:>width$}"),
+        }
+    }
+
     /// Formats the part of a row for people, aligned.
     fn shown(&self, row: &Row<C>) -> String {
-        let width = self.width.max(self.title.len());
         match &self.content {
-            Content::Label(text) => format!("{:<width$}", text(&row.case)),
+            Content::Label(text) => self.aligned(&text(&row.case)),
             Content::Number(number) => {
                 let value = row.sample.get(*number);
-                let text = value.map_or_else(|| "-".to_owned(), |value| number.text(value));
-                format!("{text:>width$}")
+                self.aligned(&value.map_or_else(|| "-".to_owned(), |value| number.text(value)))
             }
         }
     }
 
-    fn heading(&self) -> String {
-        let width = self.width.max(self.title.len());
-        match self.content {
-            Content::Label(_) => format!("{:<width$}", self.title),
-            Content::Number(_) => format!("{:>width$}", self.title),
-        }
-    }
-
-    /// Formats the part of a row for programs: no digit of a number is dropped that says something.
+    /// Formats the part of a row for programs.
     fn record(&self, row: &Row<C>) -> String {
         match &self.content {
             Content::Label(text) => text(&row.case),
-            Content::Number(number) => {
-                let value = row.sample.get(*number);
-                value.map(|value| format!("{value:.6}")).map_or_else(String::new, |text| {
-                    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-                })
-            }
+            Content::Number(number) => row.sample.get(*number).map(digits).unwrap_or_default(),
         }
     }
+}
+
+/// Formats a number without dropping a digit that says something.
+fn digits(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Comparisons of a row with others: numbers, and their values where there is something to compare.
@@ -124,13 +122,14 @@ impl<C: Copy> Table<C> {
         about: impl AsRef<str>,
     ) -> Result<Self> {
         let names = layout.columns.iter().map(|column| column.name);
-        let header = names.chain(FIELDS.iter().copied()).collect::<Vec<_>>().join(",");
+        let header = names.chain(FIELDS).collect::<Vec<_>>().join(",");
         let csv = csv.map(|path| open_csv(path, about.as_ref(), &header)).transpose()?;
         Ok(Self { layout, csv, rows: Vec::new() })
     }
 
     /// Measures cases in turns, appends every measurement and the medians to the file, and prints
-    /// the medians below a title. Returns the new rows.
+    /// the medians below a title. Cases go forwards in one round and backwards in the next, so that
+    /// a machine that gets slower or faster does so for all. Returns the new rows.
     pub fn group(
         &mut self,
         title: &str,
@@ -138,46 +137,44 @@ impl<C: Copy> Table<C> {
         rounds: usize,
         mut measure: impl FnMut(&C, usize) -> Result<Sample>,
     ) -> Result<&[Row<C>]> {
-        let first = self.rows.len();
-        let samples = in_turns(cases.len(), rounds, |index, round| {
-            let case = cases[index];
-            let sample = measure(&case, round).with_context(|| self.name(&case))?;
-            let row = Row { case, sample, round };
-            self.append(&row)?;
-            let (main, notes) = (self.layout.main, row.sample.notes());
-            let value = row.sample.get(main).map(|value| main.text(value)).unwrap_or_default();
-            let name = self.name(&case);
-            eprintln!("round {round} of {rounds}: {name}: {value} {} {notes}", main.title);
-            Ok(row.sample)
-        })?;
-        for (case, samples) in cases.iter().zip(&samples) {
-            let sample = Sample::median(samples).with(SPREAD, spread(samples, self.layout.main));
-            self.rows.push(Row { case: *case, sample, round: 0 });
+        let (first, main) = (self.rows.len(), self.layout.main);
+        let mut samples: Vec<_> = cases.iter().map(|_| Vec::with_capacity(rounds)).collect();
+        for round in 1..=rounds {
+            for turn in 0..cases.len() {
+                let index = if round % 2 == 1 { turn } else { cases.len() - 1 - turn };
+                let (case, name) = (cases[index], self.name(&cases[index]));
+                let sample = measure(&case, round).with_context(|| name.clone())?;
+                let value = sample.get(main).map(|value| main.text(value)).unwrap_or_default();
+                let notes = sample.notes();
+                eprintln!("round {round} of {rounds}: {name}: {value} {} {notes}", main.title);
+                self.append(&Row { case, sample: sample.clone(), round })?;
+                samples[index].push(sample);
+            }
         }
-        for index in first..self.rows.len() {
-            self.compare(index);
-            self.append(&self.rows[index].clone())?;
+        for (case, samples) in cases.iter().zip(&samples) {
+            let sample = Sample::median(samples).with(SPREAD, spread(samples, main));
+            self.rows.push(Row { case: *case, sample, round: 0 });
         }
         if !title.is_empty() && first < self.rows.len() {
             self.print_heading(title);
         }
-        self.rows[first..].iter().for_each(|row| println!("{}", self.line(row)));
+        (first..self.rows.len()).try_for_each(|index| self.finish(index))?;
         Ok(&self.rows[first..])
     }
 
     /// Adds, prints and appends the medians of a case that was measured elsewhere.
     pub fn add(&mut self, case: C, sample: Sample) -> Result<()> {
         self.rows.push(Row { case, sample, round: 0 });
-        let index = self.rows.len() - 1;
-        self.compare(index);
-        println!("{}", self.line(&self.rows[index]));
-        self.append(&self.rows[index].clone())
+        self.finish(self.rows.len() - 1)
     }
 
-    fn compare(&mut self, index: usize) {
+    /// Compares a row with others, prints and appends it.
+    fn finish(&mut self, index: usize) -> Result<()> {
         let ratios = (self.layout.ratios)(&self.rows[index], &self.rows);
         let sample = &mut self.rows[index].sample;
         ratios.into_iter().for_each(|(number, ratio)| sample.set(number, ratio));
+        println!("{}", self.line(&self.rows[index]));
+        self.append(&self.rows[index].clone())
     }
 
     /// Returns the first row whose case `chosen` picks.
@@ -187,40 +184,39 @@ impl<C: Copy> Table<C> {
 
     /// Returns what failed in all rows.
     pub fn failed(&self) -> Failed {
-        Failed::sum(self.rows.iter().map(|row| &row.sample.failed))
+        let mut failed = Failed::default();
+        self.rows.iter().for_each(|row| failed.merge(&row.sample.failed));
+        failed
     }
 
     /// Prints a title, the headings and a rule below them.
     pub fn print_heading(&self, title: &str) {
-        let headings: Vec<_> = self.shown_columns().map(Column::heading).collect();
-        let mut heading = headings.join("  ");
-        heading.push_str("  spread  notes");
+        let headings = self.shown_columns().map(|column| column.aligned(column.title));
+        let headings: Vec<_> = headings.chain(["spread".into(), "notes".into()]).collect();
         let rules: Vec<_> = headings.iter().map(|heading| "-".repeat(heading.len())).collect();
-        println!("\n{title}\n{heading}\n{}  ------  -----", rules.join("  "));
+        println!("\n{title}\n{}\n{}", headings.join("  "), rules.join("  "));
     }
 
     /// Formats a row for people, without space at its end.
-    pub fn line(&self, row: &Row<C>) -> String {
+    fn line(&self, row: &Row<C>) -> String {
         let mut line: Vec<_> = self.shown_columns().map(|column| column.shown(row)).collect();
         let spread = row.sample.get(SPREAD).map_or("-".to_owned(), |spread| SPREAD.text(spread));
-        line.push(format!("{spread:>6}"));
-        line.push(row.sample.notes());
+        line.extend([format!("{spread:>6}"), row.sample.notes()]);
         line.join("  ").trim_end().to_owned()
     }
 
     /// Formats a row for programs.
     pub fn record(&self, row: &Row<C>) -> String {
-        let Sample { failed, .. } = &row.sample;
+        let Row { sample, round, .. } = row;
         let mut fields: Vec<_> =
             self.layout.columns.iter().map(|column| column.record(row)).collect();
-        let spread = row.sample.get(SPREAD);
         fields.extend([
-            row.round.to_string(),
-            spread.map(|spread| format!("{spread:.4}")).unwrap_or_default(),
-            row.sample.counted("unanswered").to_string(),
-            failed.refused.count.to_string(),
-            failed.wrong.count.to_string(),
-            row.sample.notes(),
+            round.to_string(),
+            sample.get(SPREAD).map(digits).unwrap_or_default(),
+            sample.counted("unanswered").to_string(),
+            sample.failed.refused.count.to_string(),
+            sample.failed.wrong.count.to_string(),
+            sample.notes(),
         ]);
         fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",")
     }
@@ -248,55 +244,33 @@ impl<C: Copy> Table<C> {
 /// Fields that every CSV file ends with.
 const FIELDS: [&str; 6] = ["round", "spread", "unanswered", "refused", "wrong", "notes"];
 
-/// Measures `count` cases in turns: forwards in one round, backwards in the next, so that a machine
-/// that gets slower or faster does so for all. Rounds count from 1. Returns each case's samples.
-fn in_turns<S>(
-    count: usize,
-    rounds: usize,
-    mut measure: impl FnMut(usize, usize) -> Result<S>,
-) -> Result<Vec<Vec<S>>> {
-    let mut samples: Vec<Vec<S>> = (0..count).map(|_| Vec::with_capacity(rounds)).collect();
-    for round in 1..=rounds {
-        for turn in 0..count {
-            let index = if round % 2 == 1 { turn } else { count - 1 - turn };
-            samples[index].push(measure(index, round)?);
-        }
-    }
-    Ok(samples)
-}
-
 /// Most less least of a number by its median, where there are rounds to tell.
 fn spread(samples: &[Sample], number: Number) -> Option<f64> {
     let values: Vec<_> = samples.iter().filter_map(|sample| sample.get(number)).collect();
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let median = crate::stats::median(values.iter().copied()).filter(|_| 1 < values.len())?;
-    crate::stats::ratio(most - least, median)
+    let median = median(values.iter().copied()).filter(|_| 1 < values.len())?;
+    ratio(most - least, median)
 }
 
 fn open_csv(path: &Path, about: &str, header: &str) -> Result<File> {
     let named = || format!("cannot open {}", path.display());
-    let file = OpenOptions::new().create(true).append(true).read(true).open(path);
+    let file = File::options().create(true).append(true).read(true).open(path);
     let mut file = file.with_context(named)?;
-    let mut lines = BufReader::new(&file).lines();
-    let is_record =
-        |line: &std::io::Result<String>| !matches!(line, Ok(line) if line.starts_with('#'));
-    let first = lines.find(is_record).transpose().with_context(named)?;
-    if first.as_ref().is_some_and(|first| first != header) {
+    let text = std::io::read_to_string(&file).with_context(named)?;
+    let first = text.lines().find(|line| !line.starts_with('#'));
+    if first.is_some_and(|first| first != header) {
         bail!("{} holds another experiment; name another file", path.display());
     }
-    writeln!(file, "# {about}")?;
-    if first.is_none() {
-        writeln!(file, "{header}")?;
-    }
+    let header = if first.is_none() { format!("{header}\n") } else { String::new() };
+    write!(file, "# {about}\n{header}").with_context(named)?;
     Ok(file)
 }
 
 fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
+    match field.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.to_owned(),
     }
 }
 
@@ -326,8 +300,7 @@ mod tests {
 
     #[test]
     fn cases_take_turns_and_are_shown_and_appended_as_medians() {
-        let directory =
-            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory = tempfile::TempDir::new().unwrap();
         let path = directory.path().join("runs.csv");
         let mut order = Vec::new();
         let mut table = Table::open(&LAYOUT, Some(&path), "first").unwrap();
@@ -344,19 +317,13 @@ mod tests {
         let lines: Vec<_> = content.lines().collect();
         let header = "op,turn,per_s,x_first,p99_us,round,spread,unanswered,refused,wrong,notes";
         assert_eq!(lines[..3], ["# first", header, "get,1,11000,,0.5,1,,0,0,0,nil:1"]);
-        assert_eq!(lines[9..], ["\"a,b\",2,22000,1.833333,0.5,0,0.0909,0,0,0,nil:3", "# second"]);
+        assert_eq!(lines[9..], ["\"a,b\",2,22000,1.833333,0.5,0,0.090909,0,0,0,nil:3", "# second"]);
         std::fs::write(&path, "other\n").unwrap();
         assert!(Table::open(&LAYOUT, Some(&path), "third").is_err());
-    }
-
-    #[test]
-    fn a_measurement_that_fails_ends_them() {
-        let mut measured = 0;
-        let failed = in_turns(2, 3, |index, round| {
-            measured += 1;
-            if round == 2 && index == 1 { Err(anyhow::anyhow!("no")) } else { Ok(()) }
+        let failed = table.group("", &[("get", 1)], 3, |_, round| {
+            assert_eq!(round, 1);
+            anyhow::bail!("no")
         });
-        assert!(failed.is_err());
-        assert_eq!(measured, 3);
+        assert!(failed.is_err_and(|error| error.to_string() == "get 1"));
     }
 }

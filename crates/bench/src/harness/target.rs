@@ -56,26 +56,24 @@ impl Target {
         Self { what: what.into(), unit, value, wanted, quotient: String::new() }
     }
 
-    /// Compares the exact value, not the rounded one that is shown.
-    fn verdict(&self) -> &'static str {
-        let is_reached = match (self.value, self.wanted) {
-            (None, _) => return "not measured",
-            (Some(_), Wanted::Nothing) => return "",
-            (Some(value), Wanted::AtLeast(wanted)) => wanted <= value,
-            (Some(value), Wanted::AtMost(wanted)) => value <= wanted,
-        };
-        if is_reached { "reached" } else { "NOT REACHED" }
-    }
-
-    /// Returns the parts of its line: value, bound, verdict, quotient.
+    /// Returns the parts of its line: value, bound, verdict, quotient. The exact value is compared,
+    /// not the rounded one that is shown.
     fn parts(&self) -> [String; 4] {
-        let value = self.value.map_or_else(|| "-".to_owned(), |value| self.unit.text(value));
-        let wanted = match self.wanted {
-            Wanted::AtLeast(wanted) => format!("at least {}", self.unit.text(wanted)),
-            Wanted::AtMost(wanted) => format!("at most {}", self.unit.text(wanted)),
-            Wanted::Nothing => String::new(),
+        let (bound, range) = match self.wanted {
+            Wanted::AtLeast(from) => {
+                (format!("at least {}", self.unit.text(from)), from..=f64::MAX)
+            }
+            Wanted::AtMost(to) => (format!("at most {}", self.unit.text(to)), f64::MIN..=to),
+            Wanted::Nothing => (String::new(), f64::MIN..=f64::MAX),
         };
-        [value, wanted, self.verdict().to_owned(), self.quotient.clone()]
+        let verdict = match self.value {
+            None => "not measured",
+            Some(_) if self.wanted == Wanted::Nothing => "",
+            Some(value) if range.contains(&value) => "reached",
+            Some(_) => "NOT REACHED",
+        };
+        let value = self.value.map_or_else(|| "-".to_owned(), |value| self.unit.text(value));
+        [value, bound, verdict.to_owned(), self.quotient.clone()]
     }
 
     /// Joins what its line says with bars, for tests.

@@ -23,50 +23,47 @@ use crate::{
 };
 
 /// Requests that are sent at a fixed rate; those before the window are the warm-up.
-#[derive(Debug)]
 pub struct OpenLoop<'a> {
     pub pool: &'a Pool,
     pub cursor: Cursor,
-    /// Requests per second over all connections.
-    pub rate: u64,
-    /// Moment at which the first is due.
-    pub start_ns: u64,
+    /// Requests per second over all connections, from the first on.
+    pub schedule: Schedule,
     pub window: Window,
 }
 
 /// Unsent bytes and unanswered requests of one connection.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     unsent: Vec<u8>,
     due_ns: VecDeque<u64>,
     is_dirty: bool,
 }
 
-struct Run {
+struct Run<'a> {
+    plan: OpenLoop<'a>,
     queues: Vec<Queue>,
+    /// Connections with something to send.
     dirty: Vec<usize>,
     unanswered: usize,
-    window: Window,
     counters: Counters,
 }
 
 impl Group {
     /// Sends at a fixed rate until the window's end, then waits for the last replies. `at` is
     /// called when the window begins and when it ends.
-    pub fn run_open(&mut self, mut plan: OpenLoop<'_>, mut at: impl FnMut()) -> Result<Counters> {
+    pub fn run_open(&mut self, plan: OpenLoop<'_>, mut at: impl FnMut()) -> Result<Counters> {
         let Window { from_ns, until_ns } = plan.window;
         let mut run = Run {
+            plan,
             queues: self.connections.iter().map(|_| Queue::default()).collect(),
             dirty: Vec::with_capacity(self.connections.len()),
             unanswered: 0,
-            window: plan.window,
             counters: Counters::new()?,
         };
-        let mut schedule = Schedule::new(plan.start_ns, plan.rate);
         let (mut in_window, mut past_window) = (false, false);
         loop {
             let now_ns = now_ns();
-            run.enqueue_due(&mut schedule, &mut plan, now_ns);
+            run.enqueue_due(now_ns);
             if !in_window && from_ns <= now_ns {
                 in_window = true;
                 at();
@@ -75,81 +72,68 @@ impl Group {
                 past_window = true;
                 at();
             }
-            if past_window
-                && (run.unanswered == 0 || until_ns + duration_ns(OPEN_LOOP_DRAIN) <= now_ns)
-            {
-                break;
+            let is_given_up = until_ns + duration_ns(OPEN_LOOP_DRAIN) <= now_ns;
+            if past_window && (run.unanswered == 0 || is_given_up) {
+                return Ok(run.finish());
             }
-            self.flush_dirty(&mut run)?;
+            self.flush(&mut run)?;
             let timeout = match past_window {
                 true => OPEN_LOOP_DRAIN / 10,
-                false => wait_for(schedule.next_due_ns().min(until_ns)),
+                false => wait_for(run.plan.schedule.next_due_ns().min(until_ns)),
             };
-            self.poll.wait(timeout)?;
-            self.take_replies(&mut run)?;
+            self.wait(timeout)?;
+            for position in 0..self.events.len() {
+                let index = self.ready(position);
+                let replies = self.connections[index].receive(&mut self.received)?;
+                run.answer(index, replies)?;
+            }
         }
-        Ok(run.finish())
     }
 
-    fn flush_dirty(&mut self, run: &mut Run) -> Result<()> {
+    fn flush(&mut self, run: &mut Run<'_>) -> Result<()> {
         for index in run.dirty.drain(..) {
             let queue = &mut run.queues[index];
             queue.is_dirty = false;
-            let sent = self.connections[index].send(&self.poll, &queue.unsent)?;
+            let sent = self.connections[index].send(&self.epoll, &queue.unsent)?;
             queue.unsent.drain(..sent);
-        }
-        Ok(())
-    }
-
-    fn take_replies(&mut self, run: &mut Run) -> Result<()> {
-        for position in 0..self.poll.ready_count() {
-            let index = self.poll.ready(position);
-            let replies = self.connections[index].receive(&mut self.received)?;
-            run.answer(index, replies, now_ns())?;
-            if !run.queues[index].unsent.is_empty() {
-                run.mark(index);
-            }
         }
         Ok(())
     }
 }
 
-impl Run {
-    fn enqueue_due(&mut self, schedule: &mut Schedule, plan: &mut OpenLoop<'_>, now_ns: u64) {
+impl Run<'_> {
+    fn enqueue_due(&mut self, now_ns: u64) {
+        let OpenLoop { pool, cursor, schedule, window } = &mut self.plan;
         // What was due before the end is sent even when the loop comes to it after the end.
-        while let Some((number, due_ns)) = schedule.poll(now_ns.min(self.window.until_ns - 1)) {
+        while let Some((number, due_ns)) = schedule.poll(now_ns.min(window.until_ns - 1)) {
             if self.counters.overloaded || OPEN_LOOP_BACKLOG <= self.unanswered {
                 self.counters.overloaded = true;
                 return;
             }
             let connections = u64::try_from(self.queues.len()).expect("a count fits in 64 bits");
-            let index =
-                usize::try_from(number % connections).expect("below the count of connections");
+            let index = usize::try_from(number % connections).expect("below a count");
             let queue = &mut self.queues[index];
-            queue.unsent.extend_from_slice(plan.pool.slice(plan.cursor.take(1), 1));
+            queue.unsent.extend_from_slice(pool.slice(cursor.take(1), 1));
             queue.due_ns.push_back(due_ns);
             self.unanswered += 1;
-            if self.window.contains(due_ns) {
+            if window.contains(due_ns) {
                 record(&mut self.counters.late_ns, now_ns - due_ns);
             }
-            self.mark(index);
+            mark(&mut self.dirty, queue, index);
         }
     }
 
-    fn mark(&mut self, index: usize) {
-        if !self.queues[index].is_dirty {
-            self.queues[index].is_dirty = true;
-            self.dirty.push(index);
-        }
-    }
-
-    fn answer(&mut self, index: usize, replies: u32, now_ns: u64) -> Result<()> {
+    fn answer(&mut self, index: usize, replies: u32) -> Result<()> {
+        let (queue, now_ns) = (&mut self.queues[index], now_ns());
         for _ in 0..replies {
-            let Some(due_ns) = self.queues[index].due_ns.pop_front() else {
+            let Some(due_ns) = queue.due_ns.pop_front() else {
                 bail!("more replies than requests");
             };
             self.unanswered -= 1;
-            self.counters.answer_due(self.window, due_ns, now_ns);
+            self.counters.answer_due(self.plan.window, due_ns, now_ns);
+        }
+        if !queue.unsent.is_empty() {
+            mark(&mut self.dirty, queue, index);
         }
         Ok(())
     }
@@ -159,9 +143,16 @@ impl Run {
     fn finish(mut self) -> Counters {
         let now_ns = now_ns();
         for due_ns in self.queues.iter().flat_map(|queue| queue.due_ns.iter().copied()) {
-            self.counters.give_up(self.window, due_ns, now_ns);
+            self.counters.give_up(self.plan.window, due_ns, now_ns);
         }
         self.counters
+    }
+}
+
+fn mark(dirty: &mut Vec<usize>, queue: &mut Queue, index: usize) {
+    if !queue.is_dirty {
+        queue.is_dirty = true;
+        dirty.push(index);
     }
 }
 
