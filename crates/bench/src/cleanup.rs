@@ -72,32 +72,27 @@ impl Cleanup {
     /// Also ends everything on a panic or a signal.
     pub fn install() -> Result<Self> {
         let cleanup = Self::default();
-        cleanup.end_on_panic();
-        let on_signal = cleanup.clone();
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("signal handlers")?;
-        std::thread::spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                // Held to the end: nothing is started any more.
-                let owned = lock(&on_signal.owned);
-                end_all(&owned);
-                std::process::exit(128 + signal);
-            }
-        });
-        Ok(cleanup)
-    }
-
-    /// A lock held by the panicking thread itself must not turn the panic into a hang.
-    fn end_on_panic(&self) {
-        let owned = Arc::clone(&self.owned);
+        let (on_panic, on_signal) = (Arc::clone(&cleanup.owned), Arc::clone(&cleanup.owned));
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             print(panic);
-            match owned.try_lock() {
+            // A lock held by the panicking thread itself must not turn the panic into a hang.
+            match on_panic.try_lock() {
                 Ok(owned) => end_all(&owned),
                 Err(TryLockError::Poisoned(owned)) => end_all(&owned.into_inner()),
                 Err(TryLockError::WouldBlock) => {}
             }
         }));
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("signal handlers")?;
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                // Held to the end: nothing is started any more.
+                let owned = lock(&on_signal);
+                end_all(&owned);
+                std::process::exit(128 + signal);
+            }
+        });
+        Ok(cleanup)
     }
 
     pub fn spawn(&self, command: &mut Command) -> Result<Process> {
@@ -179,13 +174,13 @@ mod tests {
     #[test]
     fn a_dropped_process_is_gone_and_a_stopped_one_tells_how_it_ended() {
         let cleanup = Cleanup::default();
-        let process = cleanup.spawn(Command::new("sleep").arg("1000")).unwrap();
+        let sleep = || cleanup.spawn(Command::new("sleep").arg("1000")).unwrap();
+        let (process, stopped) = (sleep(), sleep());
         let pid = process.pid();
         assert!(process.poll_exit().is_none());
         drop(process);
         assert!(rustix::process::test_kill_process(pid).is_err());
-        let process = cleanup.spawn(Command::new("sleep").arg("1000")).unwrap();
-        assert!(!process.stop(Signal::TERM, Duration::from_secs(60)).unwrap().success());
+        assert!(!stopped.stop(Signal::TERM, Duration::from_secs(60)).unwrap().success());
     }
 
     #[test]

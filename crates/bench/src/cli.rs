@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::experiment::{Chunks, Connections, Disk, Dolt, Growth, Kv, Postgres, Recovery};
 pub use crate::server::busload_at;
@@ -15,23 +15,13 @@ its own, runs its load from one thread on another processor, prints a table and 
 CSV file. Compare ratios within one run, never times of different runs: machines differ, and so \
 do their days.";
 
-/// Arguments that cannot be followed; the program ends with another code than for what fails later.
-#[derive(Debug)]
-pub struct UsageError(pub String);
-
-impl std::fmt::Display for UsageError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-/// Returns a [`UsageError`] with a formatted message.
+/// Returns an error about arguments that cannot be followed. The program ends with another code
+/// than for what fails later.
 macro_rules! bail_usage {
-    ($($message:tt)*) => {
-        return Err($crate::cli::UsageError(format!($($message)*)).into())
-    };
+    ($($message:tt)*) => {{
+        let kind = clap::error::ErrorKind::ValueValidation;
+        return Err(clap::Error::raw(kind, format!($($message)*) + "\n").into());
+    }};
 }
 pub(crate) use bail_usage;
 
@@ -71,15 +61,5 @@ pub enum Command {
     Disk(Disk),
     /// Answers without doing anything
     #[command(hide = true)]
-    NullServer(NullServer),
-}
-
-#[derive(Debug, Args)]
-pub struct NullServer {
-    /// Address and port to listen on
-    #[arg(long, value_name = "ADDR")]
-    pub listen: SocketAddr,
-    /// Bytes of the value in every reply; 0: the reply is OK
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    pub reply_bytes: usize,
+    NullServer { listen: SocketAddr, reply_bytes: usize },
 }

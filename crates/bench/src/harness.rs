@@ -14,19 +14,15 @@
 //!                                                               targets, charts
 //! ```
 //!
-//! An experiment declares four things as plain data and has the rest done for it:
+//! An experiment declares as plain data: a case (a `Copy` struct that says what a row of its table
+//! measures), its numbers (constants of type [`Number`]; `sample` has the usual ones), and a
+//! [`TableLayout`] of columns, which are also the fields of the CSV file. A closure measures a case
+//! once and returns a [`Sample`].
 //!
-//! - A case: a `Copy` struct that says what a row of its table measures.
-//! - Its numbers: constants of type [`Number`], of which `sample` has the usual ones.
-//! - A [`TableLayout`]: the columns, which are also fields of the CSV file, the number that leads,
-//!   and a function that compares a row with others.
-//! - A function that measures a case once and returns a [`Sample`].
-//!
-//! [`Table::group`] measures some cases in turns, forwards in one round and backwards in the next,
-//! so that a machine that gets slower does so for all of them. It appends every round to the CSV
-//! file, then the medians (round 0) with their ratios, and prints the medians with their spread.
-//! What went wrong is in every sample: `Failed` requests and counts add up over the rounds, and
-//! the notes of a row tell them.
+//! [`Table::group`] measures cases in turns, so that a machine that gets slower does so for all of
+//! them. It appends every round to the CSV file, then the medians (round 0) with their ratios, and
+//! prints the medians with their spread. Failed requests and counts add up over the rounds, and the
+//! notes of a row tell them.
 
 pub mod arguments;
 mod chart;

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, UsageError};
+use crate::cli::{Cli, Command};
 
 /// Does what the command line says. Wrong arguments end with 2, everything else that fails with 1.
 pub fn run() -> ExitCode {
@@ -58,13 +58,12 @@ pub fn run() -> ExitCode {
         Command::Chunks(arguments) => experiment::chunks(arguments),
         Command::Dolt(arguments) => experiment::dolt(arguments),
         Command::Disk(arguments) => experiment::disk(arguments),
-        Command::NullServer(arguments) => null_server::run(arguments.listen, arguments.reply_bytes),
+        Command::NullServer { listen, reply_bytes } => null_server::run(*listen, *reply_bytes),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("busload-bench: {error:#}");
-            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
-        }
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    match error.downcast::<clap::Error>() {
+        Ok(usage) => usage.exit(),
+        Err(error) => eprintln!("busload-bench: {error:#}"),
     }
+    ExitCode::FAILURE
 }

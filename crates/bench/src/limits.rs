@@ -31,7 +31,7 @@ pub const FILL_PIPELINE: usize = 128;
 pub const FILL_PIPELINE_BYTES: usize = 1024 * 1024;
 
 /// A reply of the growth probe that takes longer is counted as slow.
-pub const SLOW_REPLY: Duration = Duration::from_millis(5);
+pub const SLOW_REPLY_NS: u64 = 5_000_000;
 
 /// Lines of a server's own output that are looked at.
 pub const OUTPUT_LINES: usize = 200;
@@ -69,9 +69,7 @@ pub const TABLE_BYTES_PER_ROW: u64 = 200;
 /// Time until closed sessions of Postgres must have ended.
 pub const SESSIONS_END: Duration = Duration::from_secs(5);
 
-/// Largest block of the disk experiment.
-pub const DISK_BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Most threads that read or write its file.
+/// Most threads that read or write the file of the disk experiment.
 pub const DISK_JOBS_MAX: usize = 1_024;
 
 /// Longest chunk that is made.

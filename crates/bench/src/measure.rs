@@ -20,7 +20,7 @@ use crate::{
     limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES},
     load::{Driver, Group, OpenLoop},
     random::Random,
-    requests::{Cursor, KeySpace, Pool, letters, write_set},
+    requests::{KeySpace, Pool, letters, write_set},
     schedule::Schedule,
     stats::{float, percentile_us, record},
 };
@@ -57,12 +57,23 @@ pub struct Plan<'a> {
     pub clients: usize,
     pub pace: Pace,
     pub pool: &'a Pool,
-    /// Position in the pool to start at.
+    /// Position in the pool to start at, modulo its length.
     pub start: u64,
     pub warm_up: Duration,
     pub window: Duration,
     /// Told the count of requests answered so far, the warm-up included.
     pub progress: Option<&'a AtomicU64>,
+}
+
+impl Plan<'_> {
+    fn first(&self) -> Result<usize> {
+        Ok(usize::try_from(self.start % u64::try_from(self.pool.len())?)?)
+    }
+
+    fn mark(&self) -> Mark {
+        let answering = self.pid.map_or(Answering::Nobody, Answering::Process);
+        Mark::now(Watched { answering, ..Watched::default() })
+    }
 }
 
 pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
@@ -89,7 +100,7 @@ pub fn fill(address: SocketAddr, clients: usize, space: KeySpace, keys: Range<u6
 fn measure_closed(group: &mut Group, plan: &Plan<'_>, pipeline: usize) -> Result<Sample> {
     let mut timed = Timed {
         plan,
-        cursor: Cursor::new(plan.pool, plan.start),
+        next: plan.first()?,
         pipeline,
         firsts: vec![0; plan.clients],
         warm_until_ns: now_ns() + duration_ns(plan.warm_up),
@@ -113,9 +124,9 @@ fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample>
     let start_ns = now_ns();
     let from_ns = start_ns + duration_ns(plan.warm_up);
     let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.window) };
-    let (cursor, schedule) = (Cursor::new(plan.pool, plan.start), Schedule::new(start_ns, rate));
+    let (next, schedule) = (plan.first()?, Schedule::new(start_ns, rate));
     let mut marks = Vec::with_capacity(2);
-    let open = OpenLoop { pool: plan.pool, cursor, schedule, window };
+    let open = OpenLoop { pool: plan.pool, next, schedule, window };
     let counters = group.run_open(open, || marks.push(plan.mark()))?;
     let (Some(start), Some(end)) = (marks.first(), marks.last()) else {
         bail!("an open loop that never began");
@@ -133,17 +144,10 @@ fn sample(counters: &Counters, window: Window, usage: &Usage) -> Sample {
         .with(LOST_SHARE, usage.lost)
 }
 
-impl Plan<'_> {
-    fn mark(&self) -> Mark {
-        let answering = self.pid.map_or(Answering::Nobody, Answering::Process);
-        Mark::now(Watched { answering, postgres: None })
-    }
-}
-
 /// Sends from the pool for a given time.
 struct Timed<'a> {
     plan: &'a Plan<'a>,
-    cursor: Cursor,
+    next: usize,
     pipeline: usize,
     /// The first request of each connection's present pipeline.
     firsts: Vec<usize>,
@@ -158,7 +162,7 @@ impl Driver for Timed<'_> {
         if self.end.is_some() {
             return 0;
         }
-        self.firsts[connection] = self.cursor.take(self.pipeline);
+        self.firsts[connection] = self.plan.pool.take(&mut self.next, self.pipeline);
         u32::try_from(self.pipeline).expect("within the limit of a pipeline")
     }
 

@@ -12,7 +12,7 @@ use tokio::{
     runtime::Builder,
 };
 
-use crate::limits::{PIPELINE_MAX, RECEIVE_BYTES};
+use crate::limits::RECEIVE_BYTES;
 
 /// Answers on `address` until killed, with bulk strings of `reply_bytes`, or with `+OK` when that
 /// is 0.
@@ -21,8 +21,7 @@ pub fn run(address: SocketAddr, reply_bytes: usize) -> Result<()> {
         0 => "+OK\r\n".to_owned(),
         count => format!("${count}\r\n{}\r\n", "x".repeat(count)),
     };
-    let replies = reply.repeat((64 * 1024 / reply.len()).clamp(1, PIPELINE_MAX));
-    let replies: &'static [u8] = Box::leak(replies.into_boxed_str().into_boxed_bytes());
+    let replies: &'static str = reply.repeat((64 * 1024 / reply.len()).max(1)).leak();
     let runtime = Builder::new_current_thread().enable_io().build().context("a runtime")?;
     runtime.block_on(async {
         let listener = TcpListener::bind(address).await;
@@ -32,7 +31,7 @@ pub fn run(address: SocketAddr, reply_bytes: usize) -> Result<()> {
             let (socket, _) = listener.accept().await?;
             socket.set_nodelay(true)?;
             // A connection that ends is no matter of the others.
-            tokio::spawn(answer(socket, reply.len(), replies));
+            tokio::spawn(answer(socket, reply.len(), replies.as_bytes()));
         }
     })
 }

@@ -1,8 +1,4 @@
-//! Requests, built before they are needed.
-//!
-//! A measurement sends from a [`Pool`]: one long run of bytes holding a million requests with
-//! random keys, cut into pipelines of any length at request boundaries. Sending costs the load side
-//! no more than reading that memory.
+//! Requests, built before they are needed: sending costs the load side no more than reading memory.
 
 use std::io::Write;
 
@@ -25,13 +21,6 @@ pub enum Operation {
     Mix,
 }
 
-impl Operation {
-    /// Returns the bytes of the value in a reply; 0 where the reply is OK.
-    pub fn reply_bytes(self, value_bytes: usize) -> usize {
-        if self == Self::Set { 0 } else { value_bytes }
-    }
-}
-
 /// Keys and values that a load uses.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpace {
@@ -41,6 +30,7 @@ pub struct KeySpace {
     pub seed: u64,
 }
 
+/// A million requests with random keys in one run of bytes, cut into pipelines of any length.
 #[derive(Debug)]
 pub struct Pool {
     bytes: Vec<u8>,
@@ -82,7 +72,6 @@ impl Pool {
         pool
     }
 
-    /// Requests in the pool.
     pub fn len(&self) -> usize {
         self.starts.len() - 1
     }
@@ -92,28 +81,13 @@ impl Pool {
     pub fn slice(&self, first: usize, count: usize) -> &[u8] {
         &self.bytes[self.starts[first]..self.starts[first + count]]
     }
-}
 
-/// Walks through a pool, pipeline by pipeline, for ever.
-#[derive(Clone, Debug)]
-pub struct Cursor {
-    next: usize,
-    pool_len: usize,
-}
-
-impl Cursor {
-    /// Starts at request `start`, modulo the pool.
-    pub fn new(pool: &Pool, start: u64) -> Self {
-        let pool_len = pool.len();
-        let len = u64::try_from(pool_len).expect("a length fits in 64 bits");
-        Self { next: usize::try_from(start % len).expect("below a length"), pool_len }
-    }
-
-    /// The first of the next `count` requests, `count` being at most the pool's length.
+    /// Walks through the pool for ever: returns the first of `count` requests from `next` on, or
+    /// from the start where there are no longer so many, and moves `next` behind them.
     #[inline]
-    pub fn take(&mut self, count: usize) -> usize {
-        let first = if self.pool_len < self.next + count { 0 } else { self.next };
-        self.next = first + count;
+    pub fn take(&self, next: &mut usize, count: usize) -> usize {
+        let first = if self.len() < *next + count { 0 } else { *next };
+        *next = first + count;
         first
     }
 }
@@ -176,9 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn the_cursor_never_leaves_the_pool_and_wraps() {
-        let pool = Pool::of(100, |out| write_get(out, 1));
-        let mut cursor = Cursor::new(&pool, 390);
-        assert_eq!([10, 64, 36, 1].map(|count| cursor.take(count)), [90, 0, 64, 0]);
+    fn a_walk_never_leaves_the_pool_and_starts_again() {
+        let (pool, mut next) = (Pool::of(100, |out| write_get(out, 1)), 90);
+        assert_eq!([10, 64, 36, 1].map(|count| pool.take(&mut next, count)), [90, 0, 64, 0]);
     }
 }

@@ -15,11 +15,14 @@ use rustix::process::{Pid, Signal};
 
 use crate::{
     cleanup::{Cleanup, Directory, Process},
-    cli::{bail_usage, name_of},
+    cli::bail_usage,
     clock::{duration_ns, now_ns, pause},
     limits::{METRICS_BYTES_MAX, OUTPUT_LINES, POLL, READY, READY_SOURCE, STOP},
     machine::CpuList,
 };
+
+/// File in a server's directory that takes what it prints.
+const OUTPUT: &str = "output";
 
 /// Arguments about the busload binary.
 #[derive(Debug, Args)]
@@ -36,9 +39,8 @@ pub struct Binary {
 impl Binary {
     /// Makes a starter on these processors, with directories in `directory`.
     pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
-        let arguments = words(&self.busload_args);
-        let (redis, redis_arguments) = (PathBuf::new(), Vec::new());
-        Starter { busload, redis, arguments, redis_arguments, cpus, directory }
+        let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
+        Starter { busload, redis: "redis-server".into(), arguments, cpus, directory }
     }
 }
 
@@ -57,11 +59,6 @@ pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
         );
     };
     Ok(found.clone())
-}
-
-/// Splits arguments at spaces.
-pub fn words(text: &str) -> Vec<String> {
-    text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 /// Arguments about the processors that are used.
@@ -179,7 +176,6 @@ pub struct Starter {
     pub redis: PathBuf,
     /// Further arguments for busload.
     pub arguments: Vec<String>,
-    pub redis_arguments: Vec<String>,
     pub cpus: Option<CpuList>,
     /// Parent of the servers' directories.
     pub directory: PathBuf,
@@ -239,18 +235,17 @@ impl Starter {
                 command.args(["--bind", "127.0.0.1", "--port", &resp.port().to_string()]);
                 command.arg("--dir").arg(&directory).args(["--save", "", "--daemonize", "no"]);
                 command.args(["--appendonly", append_only, "--appendfsync", append_fsync]);
-                command.args(["--auto-aof-rewrite-percentage", "0"]).args(&self.redis_arguments);
+                command.args(["--auto-aof-rewrite-percentage", "0"]);
                 command
             }
             ServerKind::Null => {
                 let mut command = Command::new(std::env::current_exe().context("this program")?);
-                command.args(["null-server", "--listen", &resp.to_string()]);
-                command.args(["--reply-bytes", &launch.reply_bytes.to_string()]);
+                command.args(["null-server", &resp.to_string(), &launch.reply_bytes.to_string()]);
                 command
             }
         };
         // A file takes what it prints without ever blocking it.
-        let printed = File::create(output_in(&data)).context("a server's output")?;
+        let printed = File::create(data.path().join(OUTPUT)).context("a server's output")?;
         command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed);
         let started_ns = now_ns();
         let process = match &self.cpus {
@@ -258,7 +253,8 @@ impl Starter {
             None => cleanup.spawn(&mut command)?,
         };
         let mut server = Server { process, resp, http, ready_after: Duration::ZERO, data };
-        server.wait_ready(launch.kind, started_ns)?;
+        // Before it is ready it accepts connections, but answers nothing.
+        server.wait_within(READY, "PING", "+PONG")?;
         server.ready_after = Duration::from_nanos(now_ns() - started_ns);
         Ok(server)
     }
@@ -292,7 +288,7 @@ impl Server {
     pub fn stop(self) -> Result<Directory> {
         let status = self.process.stop(Signal::TERM, STOP)?;
         if !status.success() {
-            let printed = last_lines(&output_in(&self.data));
+            let printed = last_lines(&self.data);
             bail!("the server stopped with {status}; its last output:\n{printed}");
         }
         Ok(self.data)
@@ -301,35 +297,20 @@ impl Server {
     /// Waits until it gives this answer to a command: it serves before it has reached what its
     /// tables are over.
     pub fn wait_for(&self, command: &str, wanted: &str) -> Result<()> {
-        let until_ns = now_ns() + duration_ns(READY_SOURCE);
+        self.wait_within(READY_SOURCE, command, wanted)
+    }
+
+    fn wait_within(&self, timeout: Duration, command: &str, wanted: &str) -> Result<()> {
+        let until_ns = now_ns() + duration_ns(timeout);
         loop {
+            let ended = self.process.poll_exit();
             let reply = ask(self.resp, command).unwrap_or_else(|error| error.to_string());
             if reply == wanted {
                 return Ok(());
             }
-            if until_ns < now_ns() {
-                let printed = last_lines(&output_in(&self.data));
-                bail!("the busload server answers `{reply}`:\n{printed}");
-            }
-            pause(POLL);
-        }
-    }
-
-    /// Waits until it is ready. Busload says so on stderr, all answer PING only then.
-    fn wait_ready(&self, kind: ServerKind, started_ns: u64) -> Result<()> {
-        loop {
-            let ended = self.process.poll_exit();
-            let printed = last_lines(&output_in(&self.data));
-            let is_ready =
-                kind == ServerKind::Redis || printed.lines().any(|line| line.starts_with("ready"));
-            if is_ready && ask(self.resp, "PING").is_ok_and(|reply| reply == "+PONG") {
-                return Ok(());
-            }
-            if let Some(status) = ended {
-                bail!("{} ended at its start with {status}:\n{printed}", name_of(&kind));
-            }
-            if started_ns + duration_ns(READY) < now_ns() {
-                bail!("{} was not ready within {READY:?}:\n{printed}", name_of(&kind));
+            if ended.is_some() || until_ns < now_ns() {
+                let printed = last_lines(&self.data);
+                bail!("to {command} the server answers `{reply}` ({ended:?}):\n{printed}");
             }
             pause(POLL);
         }
@@ -363,13 +344,10 @@ impl Metrics {
     }
 }
 
-/// Returns the file with what a server printed, on stdout and stderr.
-fn output_in(data: &Directory) -> PathBuf {
-    data.path().join("output")
-}
-
-fn last_lines(path: &Path) -> String {
-    let printed = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+/// Returns the last lines that a server printed, on stdout and stderr.
+fn last_lines(data: &Directory) -> String {
+    let printed = fs::read(data.path().join(OUTPUT)).unwrap_or_default();
+    let printed = String::from_utf8_lossy(&printed);
     let lines: Vec<_> = printed.lines().collect();
     lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")
 }
@@ -402,12 +380,10 @@ mod tests {
 
     #[test]
     fn a_metric_is_found_by_name_and_table() {
-        let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\n\
-                    x{table=\"other\",y=\"z\"} 1.5e3\n";
+        let text = "x{table=\"db\"} 5\nx_total{table=\"db\"} 7\nx{table=\"other\"} 1.5e3\n";
         let metrics = Metrics { text: text.to_owned() };
-        let found =
-            [("x", "db"), ("x_total", "db"), ("x", "other")].map(|(x, of)| metrics.of_table(x, of));
-        assert_eq!(found, [Some(5.0), Some(7.0), Some(1_500.0)]);
-        assert_eq!(metrics.of_table("x", "absent"), None);
+        let asked = [("x", "db"), ("x_total", "db"), ("x", "other"), ("x", "absent")];
+        let found = asked.map(|(name, table)| metrics.of_table(name, table));
+        assert_eq!(found, [Some(5.0), Some(7.0), Some(1_500.0), None]);
     }
 }

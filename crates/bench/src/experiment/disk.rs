@@ -1,35 +1,27 @@
 //! `disk`: what the disk below a cache and below a log can do, measured by fio.
-//!
-//! fio writes a file of random bytes once and then reads it in every mode with every number of
-//! jobs. Each job reads a part of the file of its own, each block once, so that no read finds in
-//! the page cache what another one brought there. `append` is the pattern of a log: blocks written
-//! one after the other through the page cache, each followed by `fdatasync`.
 
 use std::{
-    fs::File,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use rustix::fs::OFlags;
 use serde_json::Value;
 
 use crate::{
     bytes::{bytes_text, parse_bytes},
-    cleanup::{Cleanup, Directory},
+    cleanup::Cleanup,
     cli::{bail_usage, name_of},
     harness::{
         Number, Sample, Table, TableLayout,
         arguments::{count, seconds},
-        hidden, label,
-        sample::{MAX_US, MEAN_US, P50_US, P99_US, P999_US, SECONDS},
+        label,
+        sample::{MAX_US, MEAN_US, P50_US, P99_US, P999_US},
         shown,
     },
-    limits::{DISK_BLOCK_BYTES_MAX, DISK_JOBS_MAX, ROUNDS_MAX, STOP},
+    limits::{DISK_JOBS_MAX, STOP},
     machine,
 };
 
@@ -37,17 +29,15 @@ const HELP: &str = "\
 What is measured
   fio (https://github.com/axboe/fio, engine psync) with --jobs threads, for --seconds or until every
   block was read or written once. Latency is that of the call (fio's clat), of an append that of
-  fdatasync.
+  fdatasync. The file is written once with random bytes, synced, and removed at the end. Each job
+  reads a part of its own, each block once, so that no read finds in the page cache what another one
+  brought there. `x first` is IOPS beside those of the first row of the mode.
 
   buffered   random reads through the page cache; fio drops the file's pages before it begins, and
              reads without readahead. The cache of a virtual machine's host cannot be dropped.
-  direct     random reads by O_DIRECT, past the page cache. File systems without it are left out.
+  direct     random reads by O_DIRECT, past the page cache; some file systems have none.
   append     blocks one after the other through the page cache, each followed by fdatasync, as a
              log writes: IOPS are syncs a second. Each job has a file of its own.
-
-  The file is written once with random bytes, synced, and removed at the end. `x first` is IOPS
-  beside those of the first row of the mode. fio is in most distributions: apt install fio,
-  dnf install fio, apk add fio; or name it by --fio.
 
 Examples
   busload-bench disk --dir /data          1 GiB, 16 KiB, every mode, 1 and 16 jobs
@@ -63,7 +53,7 @@ pub struct Disk {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "1G")]
     size: u64,
     /// Bytes of a read or an append; a multiple of 512
-    #[arg(long, value_name = "BYTES", value_parser = block, default_value = "16k")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "16k")]
     block: u64,
     /// Numbers of threads
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16")]
@@ -72,9 +62,6 @@ pub struct Disk {
     /// Patterns
     #[arg(long, value_enum, value_delimiter = ',', default_value = "buffered,direct,append")]
     mode: Vec<Mode>,
-    /// Measurements of every row; what is shown are medians
-    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<1, ROUNDS_MAX>)]
-    rounds: usize,
     /// Seconds of a measurement, at most
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     seconds: Duration,
@@ -105,8 +92,6 @@ struct Case {
 const IOPS: Number = Number::new("iops", "IOPS");
 const X_FIRST: Number = Number::new("x_first", "x first");
 const MIB_PER_S: Number = Number::new("mib_per_s", "MiB/s");
-const P9999_US: Number = Number::new("p9999_us", "p99.99 us");
-const OPERATIONS: Number = Number::count("operations", "");
 
 const LAYOUT: TableLayout<Case> = TableLayout {
     columns: &[
@@ -119,10 +104,7 @@ const LAYOUT: TableLayout<Case> = TableLayout {
         shown(P50_US),
         shown(P99_US),
         shown(P999_US),
-        shown(P9999_US),
         shown(MAX_US),
-        hidden(SECONDS),
-        hidden(OPERATIONS),
     ],
     main: IOPS,
     ratios: |row, rows| {
@@ -132,88 +114,56 @@ const LAYOUT: TableLayout<Case> = TableLayout {
     },
 };
 
-fn block(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text)?;
-    let is_right = bytes.is_multiple_of(512) && (1..=DISK_BLOCK_BYTES_MAX).contains(&bytes);
-    let most = bytes_text(DISK_BLOCK_BYTES_MAX);
-    is_right.then_some(bytes).ok_or_else(|| format!("a block is a multiple of 512, up to {most}"))
-}
-
 pub fn disk(arguments: &Disk) -> Result<()> {
-    let Disk { size, block, rounds, .. } = *arguments;
-    let jobs_max = arguments.jobs.iter().copied().max().unwrap_or(1);
-    if size / block < u64::try_from(jobs_max)? {
-        bail_usage!("--size is a block for each job at least");
+    let Disk { size, block, seconds, .. } = *arguments;
+    let jobs_max = u64::try_from(arguments.jobs.iter().copied().max().unwrap_or(1))?;
+    if block == 0 || !block.is_multiple_of(512) || size / block < jobs_max {
+        bail_usage!("--block is a multiple of 512, --size a block for each job at least");
     }
     let cleanup = Cleanup::install()?;
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     let sizes = format!("a file of {}, blocks of {}", bytes_text(size), bytes_text(block));
     let about = machine::about(&[&arguments.fio], [sizes, machine::directory_text(&parent)?]);
-    let about = about.context(
-        "`disk` needs fio, which is in most distributions (apt install fio), or name it by --fio",
-    )?;
+    let about = about.context("`disk` needs fio (apt install fio), or name it by --fio")?;
     println!("{about}");
     let directory = cleanup.directory(&parent)?;
     let mut table = Table::open(&LAYOUT, arguments.csv.as_deref(), &about)?;
+    let file = format!("--filename={}", directory.path().join("random").display());
+    let own_files = format!("--directory={}", directory.path().display());
+    let fio = |place: &str, options: String| {
+        let mut command = Command::new(&arguments.fio);
+        fio(&cleanup, command.arg(place).args(options.split(' ')))
+    };
     let make = "--name=make --rw=write --bs=1M --refill_buffers --end_fsync=1";
-    let file = directory.path().join("random");
-    fio(&cleanup, arguments, make, &[format!("--size={size}"), filename(&file)])?;
-    let mut modes = arguments.mode.clone();
-    if modes.contains(&Mode::Direct) && !has_direct(&file) {
-        println!("direct: left out, the file system has no O_DIRECT");
-        modes.retain(|mode| *mode != Mode::Direct);
-    }
-    let jobs = |mode| arguments.jobs.iter().map(move |jobs| Case { mode, jobs: *jobs });
-    let cases: Vec<_> = modes.into_iter().flat_map(jobs).collect();
-    let measure = |case: &Case, _| arguments.measure(&cleanup, &directory, case);
-    table.group("Reads and synced appends", &cases, rounds, measure).map(drop)
-}
-
-impl Disk {
-    /// Lets fio measure a case.
-    fn measure(&self, cleanup: &Cleanup, directory: &Directory, case: &Case) -> Result<Sample> {
-        let jobs = u64::try_from(case.jobs)?;
+    fio(&file, format!("{make} --size={size}"))?;
+    let of_mode = |&mode: &Mode| arguments.jobs.iter().map(move |&jobs| Case { mode, jobs });
+    let cases: Vec<_> = arguments.mode.iter().flat_map(of_mode).collect();
+    let measured = table.group("Reads and synced appends", &cases, 1, |case, _| {
         // Each job has whole blocks of its own.
-        let part = (self.size / self.block / jobs * self.block).max(self.block);
-        let pattern = match case.mode {
-            Mode::Buffered => "--name=buffered --rw=randread --direct=0 --invalidate=1",
-            Mode::Direct => "--name=direct --rw=randread --direct=1",
-            Mode::Append => {
-                "--name=append --rw=write --direct=0 --fdatasync=1 --fallocate=none --unlink=1"
-            }
+        let part = (size / block / u64::try_from(case.jobs)? * block).max(block);
+        let reads = format!("--rw=randread --fadvise_hint=random --offset_increment={part}");
+        let (place, pattern) = match case.mode {
+            Mode::Buffered => (&file, format!("{reads} --direct=0 --invalidate=1")),
+            Mode::Direct => (&file, format!("{reads} --direct=1")),
+            Mode::Append => (
+                &own_files,
+                "--rw=write --direct=0 --fdatasync=1 --fallocate=none --unlink=1".to_owned(),
+            ),
         };
-        let mut more = vec![
-            format!("--size={part}"),
-            format!("--bs={}", self.block),
-            format!("--numjobs={jobs}"),
-            format!("--runtime={}ms", self.seconds.as_millis()),
-        ];
-        let always = "--randseed=1 --ioengine=psync --thread --group_reporting";
-        more.extend(always.split(' ').map(str::to_owned));
-        if case.mode == Mode::Append {
-            more.push(format!("--directory={}", directory.path().display()));
-        } else {
-            more.push(filename(&directory.path().join("random")));
-            more.push(format!("--offset_increment={part}"));
-            more.push("--fadvise_hint=random".to_owned());
-        }
-        let report = fio(cleanup, self, pattern, &more)?;
+        let (name, jobs, milliseconds) = (name_of(&case.mode), case.jobs, seconds.as_millis());
+        let always = format!(
+            "--name={name} --size={part} --bs={block} --numjobs={jobs} --runtime={milliseconds}ms \
+             --randseed=1 --ioengine=psync --thread --group_reporting"
+        );
+        let report = fio(place, format!("{always} {pattern}"))?;
         let job = &report["jobs"][0];
         let sample = sample_of(job, case.mode);
-        if job["error"] != 0 || sample.or_zero(OPERATIONS) == 0.0 {
+        if job["error"] != 0 || sample.or_zero(IOPS) == 0.0 {
             bail!("fio did nothing: {job}");
         }
         Ok(sample)
-    }
-}
-
-fn filename(file: &Path) -> String {
-    format!("--filename={}", file.display())
-}
-
-fn has_direct(file: &Path) -> bool {
-    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    File::options().read(true).custom_flags(flags).open(file).is_ok()
+    });
+    measured.map(drop)
 }
 
 /// Reads a job of fio's report; 0 where fio has no number.
@@ -231,17 +181,13 @@ fn sample_of(job: &Value, mode: Mode) -> Sample {
         .with(P50_US, percentile_us("50.000000"))
         .with(P99_US, percentile_us("99.000000"))
         .with(P999_US, percentile_us("99.900000"))
-        .with(P9999_US, percentile_us("99.990000"))
         .with(MAX_US, number(&times["max"]) / 1e3)
-        .with(SECONDS, number(&of["runtime"]) / 1e3)
-        .with(OPERATIONS, number(&of["total_ios"]))
 }
 
 /// Runs fio to its end and returns its report.
-fn fio(cleanup: &Cleanup, arguments: &Disk, pattern: &str, more: &[String]) -> Result<Value> {
-    let mut command = Command::new(&arguments.fio);
-    command.args(pattern.split(' ')).args(more).arg("--output-format=json");
-    let process = cleanup.spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+fn fio(cleanup: &Cleanup, command: &mut Command) -> Result<Value> {
+    command.arg("--output-format=json").stdin(Stdio::null()).stdout(Stdio::piped());
+    let process = cleanup.spawn(command)?;
     let pipe = process.child().stdout.take().context("fio without a pipe")?;
     let report = std::io::read_to_string(pipe).context("reading fio's report")?;
     let status = process.wait(STOP)?;

@@ -8,7 +8,7 @@ use rustix::process::{Pid, getpid};
 use super::memory_tables::{Bench, Setup};
 use crate::{
     cli::name_of,
-    clock::{duration_ns, now_ns},
+    clock::now_ns,
     harness::{
         Number, Sample, Table, TableLayout,
         arguments::{clients, keys},
@@ -16,7 +16,7 @@ use crate::{
         sample::{P50_US, P99_US, PER_S},
         shown,
     },
-    limits::SLOW_REPLY,
+    limits::SLOW_REPLY_NS,
     load::{Driver, Group},
     machine::{resident_bytes, run_queue_wait_ns, steal_ns},
     measure::Fill,
@@ -59,7 +59,6 @@ struct Case {
 
 const P9999_US: Number = Number::new("p9999_us", "p99.99 us");
 const MAX_MS: Number = Number::scaled("max_us", "max ms", 1e-3);
-const WRITERS_MAX_MS: Number = Number::scaled("writers_max_us", "writers max ms", 1e-3);
 const RESIDENT: Number = Number::scaled("resident_bytes", "resident MiB", 1.0 / 1_048_576.0);
 const OVERHEAD: Number = Number::new("overhead_bytes_per_entry", "over B");
 const LOST_MS: Number = Number::new("lost_ms", "lost ms");
@@ -75,7 +74,6 @@ const LAYOUT: TableLayout<Case> = TableLayout {
         shown(P99_US),
         shown(P9999_US),
         shown(MAX_MS),
-        shown(WRITERS_MAX_MS),
         shown(RESIDENT),
         shown(OVERHEAD),
         shown(LOST_MS),
@@ -113,8 +111,6 @@ fn grow(
         random: Random::new(space.seed),
         probe: Vec::new(),
         probe_ns: new_histogram()?,
-        writers_ns: new_histogram()?,
-        slow: 0,
     };
     // Connections have their buffers before the memory is looked at.
     growing.begin_step(0, *clients);
@@ -142,11 +138,10 @@ fn grow(
             .with(P99_US, percentile_us(probe_ns, 99.0))
             .with(P9999_US, percentile_us(probe_ns, 99.99))
             .with(MAX_MS, percentile_us(probe_ns, 100.0))
-            .with(WRITERS_MAX_MS, percentile_us(&growing.writers_ns, 100.0))
             .with(RESIDENT, resident)
             .with(OVERHEAD, overhead - float_of(KEY_BYTES + space.value_bytes))
             .with(LOST_MS, lost / 1e6)
-            .count("slow", growing.slow);
+            .count("slow", probe_ns.count_between(SLOW_REPLY_NS, u64::MAX));
         table.add(Case { launch, keys }, sample)?;
     }
     Ok(())
@@ -161,9 +156,6 @@ struct Growing {
     random: Random,
     probe: Vec<u8>,
     probe_ns: Histogram<u64>,
-    writers_ns: Histogram<u64>,
-    /// Replies that the probe waited for too long.
-    slow: u64,
 }
 
 impl Growing {
@@ -172,8 +164,6 @@ impl Growing {
         self.fill.extend_to(keys);
         self.busy = writers;
         self.probe_ns.reset();
-        self.writers_ns.reset();
-        self.slow = 0;
     }
 }
 
@@ -200,13 +190,9 @@ impl Driver for Growing {
     }
 
     fn finished(&mut self, connection: usize, requests: u32, sent_ns: u64, now_ns: u64) {
-        let latency_ns = now_ns - sent_ns;
-        if connection == 0 {
-            record(&mut self.probe_ns, latency_ns);
-            self.slow += u64::from(duration_ns(SLOW_REPLY) < latency_ns);
-        } else {
-            self.written += u64::from(requests);
-            record(&mut self.writers_ns, latency_ns);
+        match connection {
+            0 => record(&mut self.probe_ns, now_ns - sent_ns),
+            _ => self.written += u64::from(requests),
         }
     }
 }

@@ -6,15 +6,14 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
-use rustix::process::Pid;
+use anyhow::Result;
+use clap::Args;
 
 use super::memory_tables::{Bench, Setup};
 use crate::{
-    cli::{UsageError, name_of},
+    cli::name_of,
     harness::{
-        Number, Rounds, Row, Sample, TableLayout,
+        Number, Rounds, Sample, TableLayout,
         arguments::{clients, count, rate},
         hidden, label,
         sample::{CPU_LOAD, CPU_SERVER, LATE_P99_US, LOST_SHARE, P50_US, P99_US, P999_US, PER_S},
@@ -52,10 +51,12 @@ Durability
   none, os, always     busload sync=off, os, always     redis appendonly no, everysec, always
 
 Examples
-  busload-bench kv --case get:64:none --rounds 3      one case; all of them take hours
-  busload-bench kv --rate 10k,50k,100k --ops get      open loop
-  busload-bench kv --servers null,redis --case get:64:none    how much the load side has in hand
-  busload-bench kv --attach 127.0.0.1:6379 --case get:1:none  a server that already runs";
+  busload-bench kv --ops get --pipelines 64 --durability none --net-threads 0
+                                                        one case; all of them take hours
+  busload-bench kv --rate 10k,50k,100k --ops get        open loop
+  busload-bench kv --servers null,redis --ops get       how much the load side has in hand
+  busload-bench kv --attach 127.0.0.1:6379 --durability none --net-threads 0
+                                                        a server that already runs";
 
 #[derive(Debug, Args)]
 #[command(
@@ -79,10 +80,6 @@ pub struct Kv {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "50")]
     #[arg(value_parser = clients)]
     clients: Vec<usize>,
-    /// One case instead of all combinations, as get:64:none or get:64:none:1 (the last is the
-    /// wiring); with --rate as get:none or get:none:1. Can be given several times
-    #[arg(long, value_name = "CASE")]
-    case: Vec<String>,
     /// Do not fill the servers before a case
     #[arg(long)]
     no_preload: bool,
@@ -90,9 +87,6 @@ pub struct Kv {
     /// and up are overwritten; what its durability is stays its own business
     #[arg(long, value_name = "ADDR")]
     attach: Option<SocketAddr>,
-    /// Process of the attached server, to report its processor time
-    #[arg(long, value_name = "PID", requires = "attach")]
-    attach_pid: Option<i32>,
     #[command(flatten)]
     rounds: Rounds,
     #[command(flatten)]
@@ -126,10 +120,9 @@ struct Case {
     durability: Durability,
     net_threads: u32,
     clients: usize,
-    /// Unknown of a server that already ran.
+    /// Server among those measured beside each other, and its kind unless it already ran.
+    index: usize,
     server: Option<ServerKind>,
-    /// Position among those measured beside it, 0 being the last.
-    behind: usize,
 }
 
 const RATIO: Number = Number::new("ratio", "ratio");
@@ -163,22 +156,14 @@ const LAYOUT: TableLayout<Case> = TableLayout {
     main: PER_S,
     ratios: |row, rows| {
         // The baseline was measured in the same group, whose last row it is.
-        let Case { server, behind, .. } = row.case;
-        let is_alike = |other: &&Row<Case>| Case { server, behind, ..other.case } == row.case;
-        let base = rows.iter().rev().find(|other| other.case.behind == 0 && is_alike(other));
-        let base = base.filter(|_| 0 < behind);
+        let base = rows.last().filter(|base| row.case.index < base.case.index);
         let beside = |number| ratio(row.sample.or_zero(number), base?.sample.or_zero(number));
         vec![(RATIO, beside(PER_S)), (P99_RATIO, beside(P99_US))]
     },
 };
 
-/// A server under measurement, and the one that this program started.
-struct Subject {
-    kind: Option<ServerKind>,
-    address: SocketAddr,
-    pid: Option<Pid>,
-    started: Option<Server>,
-}
+/// Connections that fill a server.
+const WRITERS: usize = 50;
 
 pub fn kv(arguments: &Kv) -> Result<()> {
     run(arguments, "Reads and writes", false)
@@ -193,38 +178,40 @@ pub fn connections(arguments: &Connections) -> Result<()> {
 }
 
 fn run(arguments: &Kv, title: &str, with_calls: bool) -> Result<()> {
-    let Kv { setup, rounds, .. } = arguments;
-    let kinds = if arguments.attach.is_some() { &[] } else { &setup.servers[..] };
-    let cases = arguments.cases()?;
+    let Kv { setup, rounds, attach, .. } = arguments;
+    let kinds = if attach.is_some() { &[] } else { &setup.servers[..] };
     let more = format!("{:?} a measurement, medians of {}", rounds.seconds, rounds.rounds);
     let bench = Bench::new(setup, kinds, &more)?;
     let mut table = bench.table(title, &LAYOUT)?;
-    for case in cases {
+    for case in arguments.cases() {
+        let Case { operation, pace, durability, net_threads, .. } = case;
         let space = setup.space(rounds.seed);
-        let pipeline = if let Pace::Pipeline(pipeline) = case.pace { pipeline } else { 1 };
-        let pool = Pool::build(case.operation, space, pipeline);
-        let subjects = arguments.subjects(&bench, kinds, &case)?;
-        for Subject { kind, address, .. } in subjects.iter().filter(|_| !arguments.no_preload) {
-            let filled = fill(*address, WRITERS, space, 0..space.keys);
-            filled.with_context(|| format!("filling {kind:?}"))?;
+        let pipeline = if let Pace::Pipeline(pipeline) = pace { pipeline } else { 1 };
+        let pool = Pool::build(operation, space, pipeline);
+        let reply_bytes = if operation == Operation::Set { 0 } else { setup.value_bytes };
+        let start = |&kind| bench.start(&Launch { kind, durability, net_threads, reply_bytes });
+        let servers = kinds.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let addresses: Vec<_> = servers.iter().map(Server::resp).chain(*attach).collect();
+        if !arguments.no_preload {
+            addresses
+                .iter()
+                .try_for_each(|address| fill(*address, WRITERS, space, 0..space.keys))?;
         }
         for &clients in &arguments.clients {
-            let behind = |position| subjects.len() - 1 - position;
-            let subject_case = |(position, subject): (usize, &Subject)| Case {
-                clients,
-                server: subject.kind,
-                behind: behind(position),
-                ..case
-            };
-            let cases: Vec<_> = subjects.iter().enumerate().map(subject_case).collect();
+            let subject =
+                |index| Case { clients, server: kinds.get(index).copied(), index, ..case };
+            let cases: Vec<_> = (0..addresses.len()).map(subject).collect();
             table.group("", &cases, rounds.rounds, |case, round| {
-                let subject = &subjects[behind(case.behind)];
-                subject.settle(case.durability)?;
+                let server = servers.get(case.index);
+                // The next measurement of a durable case starts from a quiet disk.
+                if let Some(server) = server.filter(|_| durability != Durability::None) {
+                    machine::settle(server.directory())?;
+                }
                 let plan = Plan {
-                    address: subject.address,
-                    pid: subject.pid,
+                    address: addresses[case.index],
+                    pid: server.map(Server::pid),
                     clients,
-                    pace: case.pace,
+                    pace,
                     pool: &pool,
                     // All servers of a round are asked the same.
                     start: Random::new(rounds.seed_of(round)).next() >> 8,
@@ -232,122 +219,47 @@ fn run(arguments: &Kv, title: &str, with_calls: bool) -> Result<()> {
                     window: rounds.seconds,
                     progress: None,
                 };
-                let mut sample = measure(&plan)?;
-                if with_calls && round == rounds.rounds {
-                    count_calls(&bench, &plan, &mut sample)?;
-                }
-                Ok(sample)
+                let sample = measure(&plan)?;
+                let is_traced = with_calls && round == rounds.rounds;
+                if is_traced { with_system_calls(sample, &bench, &plan) } else { Ok(sample) }
             })?;
         }
     }
     Ok(())
 }
 
-/// Connections that fill a server.
-const WRITERS: usize = 50;
-
-impl Subject {
-    /// Writes out what the server has written so far, so that the next measurement of a durable
-    /// case starts from a quiet disk.
-    fn settle(&self, durability: Durability) -> Result<()> {
-        match &self.started {
-            Some(server) if durability != Durability::None => machine::settle(server.directory()),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Counts a server's system calls in a run of their own.
-fn count_calls(bench: &Bench<'_>, plan: &Plan<'_>, sample: &mut Sample) -> Result<()> {
-    let Some(pid) = plan.pid else { return Ok(()) };
+fn with_system_calls(mut sample: Sample, bench: &Bench<'_>, plan: &Plan<'_>) -> Result<Sample> {
+    let Some(pid) = plan.pid else { return Ok(sample) };
     let progress = AtomicU64::new(0);
     let traced = Plan { progress: Some(&progress), window: strace::LOAD, ..*plan };
     let requests = || progress.load(Ordering::Relaxed);
     let calls = strace::count(&bench.cleanup, pid, requests, || measure(&traced).map(drop))?;
-    if let Some(strace::SystemCalls { per_request, most }) = calls {
-        sample.set(CALLS, per_request);
-        sample.remark = format!("{per_request:.2} calls/req: {most}");
-    }
-    Ok(())
+    let Some((per_request, most)) = calls else { return Ok(sample) };
+    sample.remark = format!("{per_request:.2} calls/req: {most}");
+    Ok(sample.with(CALLS, per_request))
 }
 
 impl Kv {
-    /// Starts the servers of a case, or takes the one that already runs.
-    fn subjects(
-        &self,
-        bench: &Bench<'_>,
-        kinds: &[ServerKind],
-        case: &Case,
-    ) -> Result<Vec<Subject>> {
-        let Case { durability, net_threads, .. } = *case;
-        let reply_bytes = case.operation.reply_bytes(self.setup.value_bytes);
-        let start = |&kind: &ServerKind| {
-            let server = bench.start(&Launch { kind, durability, net_threads, reply_bytes })?;
-            let (address, pid) = (server.resp(), Some(server.pid()));
-            Ok(Subject { kind: Some(kind), address, pid, started: Some(server) })
-        };
-        let attached = |address| {
-            let pid = self.attach_pid.and_then(Pid::from_raw);
-            Ok(Subject { kind: None, address, pid, started: None })
-        };
-        kinds.iter().map(start).chain(self.attach.map(attached)).collect()
-    }
-
     /// Returns the cases to measure; those that people compare are neighbours.
-    fn cases(&self) -> Result<Vec<Case>> {
-        let Setup { durability, net_threads, .. } = &self.setup;
-        if self.case.is_empty() {
-            return Ok(combined(durability, net_threads, &self.ops, &self.paces()));
-        }
-        let cases: Option<Vec<_>> = self.case.iter().map(|text| self.named(text)).collect();
-        let wrong = "--case is as get:64:none or, with --rate, get:none";
-        Ok(cases.ok_or_else(|| UsageError(wrong.to_owned()))?.concat())
-    }
-
-    fn paces(&self) -> Vec<Pace> {
-        match self.rate.is_empty() {
+    fn cases(&self) -> Vec<Case> {
+        let paces: Vec<_> = match self.rate.is_empty() {
             true => self.pipelines.iter().copied().map(Pace::Pipeline).collect(),
             false => self.rate.iter().copied().map(Pace::Rate).collect(),
-        }
-    }
-
-    /// Returns the cases that `text` names: without a wiring one for each that was asked for, and
-    /// in an open loop, where there is no pipeline, one for each rate.
-    fn named(&self, text: &str) -> Option<Vec<Case>> {
-        let mut words = text.split(':');
-        let operation = Operation::from_str(words.next()?, true).ok()?;
-        let paces = match self.rate.is_empty() {
-            true => vec![Pace::Pipeline(count::<1, PIPELINE_MAX>(words.next()?).ok()?)],
-            false => self.paces(),
         };
-        let durability = Durability::from_str(words.next()?, true).ok()?;
-        let net_threads = match words.next() {
-            Some(word) => vec![word.parse().ok()?],
-            None => self.setup.net_threads.clone(),
-        };
-        let cases = combined(&[durability], &net_threads, &[operation], &paces);
-        words.next().is_none().then_some(cases)
-    }
-}
-
-fn combined(
-    durabilities: &[Durability],
-    net_threads: &[u32],
-    operations: &[Operation],
-    paces: &[Pace],
-) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for &durability in durabilities {
-        for &net_threads in net_threads {
-            for &operation in operations {
-                cases.extend(paces.iter().map(|&pace| {
-                    let (server, behind) = (None, 0);
-                    Case { operation, pace, durability, net_threads, clients: 0, server, behind }
-                }));
+        let mut cases = Vec::new();
+        for &durability in &self.setup.durability {
+            for &net_threads in &self.setup.net_threads {
+                for &operation in &self.ops {
+                    cases.extend(paces.iter().map(|&pace| {
+                        let (clients, server, index) = (0, None, 0);
+                        Case { operation, pace, durability, net_threads, clients, server, index }
+                    }));
+                }
             }
         }
+        cases
     }
-    cases
 }
 
 #[cfg(test)]
@@ -357,42 +269,35 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn cases(arguments: &[&str]) -> Result<Vec<Case>> {
-        match Cli::try_parse_from(["busload-bench"].iter().chain(arguments))?.command {
-            Command::Kv(kv) | Command::Connections(Connections { kv }) => kv.cases(),
+    fn cases(arguments: &str) -> Result<Vec<Case>> {
+        let arguments = arguments.split(' ');
+        match Cli::try_parse_from(["busload-bench"].into_iter().chain(arguments))?.command {
+            Command::Kv(kv) | Command::Connections(Connections { kv }) => Ok(kv.cases()),
             _ => panic!("another command"),
         }
     }
 
     #[test]
-    fn cases_are_combined_or_named() {
-        let pace = Pace::Pipeline(64);
-        let case = combined(&[Durability::Always], &[1], &[Operation::Set], &[pace]);
-        assert_eq!(cases(&["kv", "--case", "set:64:always:1"]).unwrap(), case);
-        assert_eq!(cases(&["kv", "--case", "set:64:always"]).unwrap().len(), 2);
-        let narrowed = ["kv", "--case", "set:64:always", "--net-threads", "1"];
-        assert_eq!(cases(&narrowed).unwrap(), case);
-        assert_eq!(cases(&["kv"]).unwrap().len(), 3 * 4 * 3 * 2);
-        let reads = combined(&[Durability::None], &[0], &[Operation::Get], &[Pace::Pipeline(1)]);
-        assert_eq!(cases(&["connections"]).unwrap(), reads);
+    fn every_combination_is_a_case() {
+        assert_eq!(cases("kv").unwrap().len(), 3 * 4 * 3 * 2);
+        let cases = |arguments| cases(arguments).unwrap();
+        let one = cases("kv --ops set --pipelines 64 --durability always --net-threads 1");
+        let [Case { operation, pace, durability, net_threads, .. }] = one[..] else { panic!() };
+        assert_eq!((operation, pace), (Operation::Set, Pace::Pipeline(64)));
+        assert_eq!((durability, net_threads), (Durability::Always, 1));
+        let few = "kv --ops get --pipelines 1 --durability none --net-threads 0";
+        assert_eq!(cases("connections"), cases(few));
+        let rates = cases("kv --rate 10k,1M --ops get --durability none --net-threads 0");
+        let paces: Vec<_> = rates.iter().map(|case| case.pace.name()).collect();
+        assert_eq!(paces, ["10k/s", "1000k/s"]);
     }
 
     #[test]
-    fn rates_take_the_place_of_pipelines() {
-        let cases = cases(&["kv", "--rate", "10k,1M", "--case", "get:none:0"]).unwrap();
-        let paces: Vec<_> = cases.iter().map(|case| case.pace).collect();
-        assert_eq!(paces, [Pace::Rate(10_000), Pace::Rate(1_000_000)]);
-        assert_eq!(cases[0].pace.name(), "10k/s");
-    }
-
-    #[test]
-    fn what_names_no_case_is_refused() {
+    fn what_cannot_be_measured_is_refused() {
         for bad in
-            ["", "get", "get:x:none", "get:0:none", "get:1:some", "get:1:none:0:0", "get:1:none:x"]
+            ["kv --clients 0", "kv --pipelines 0", "kv --ops get:1", "connections --rounds 0"]
         {
-            assert!(cases(&["kv", "--case", bad]).is_err(), "{bad}");
+            assert!(cases(bad).is_err(), "{bad}");
         }
-        assert!(cases(&["kv", "--clients", "0"]).is_err());
-        assert!(cases(&["connections", "--rounds", "0"]).is_err());
     }
 }

@@ -14,9 +14,7 @@ use crate::{
     limits::VALUE_BYTES_MAX,
     machine,
     requests::KeySpace,
-    server::{
-        Binary, Durability, Launch, Processors, Server, ServerKind, Starter, busload_at, words,
-    },
+    server::{Binary, Durability, Launch, Processors, Server, ServerKind, Starter, busload_at},
 };
 
 /// Arguments about servers with memory tables and the machine.
@@ -43,9 +41,6 @@ pub struct Setup {
     /// The redis-server binary
     #[arg(long, value_name = "PATH", default_value = "redis-server")]
     pub redis: PathBuf,
-    /// Further arguments for redis-server, separated by spaces
-    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
-    pub redis_args: String,
     #[command(flatten)]
     pub processors: Processors,
     /// Directory for the servers' temporary ones; must be on a disk for durable cases
@@ -96,7 +91,6 @@ impl<'a> Bench<'a> {
         let cpus = Some(setup.processors.server_cpu.clone());
         let starter = Starter {
             redis: setup.redis.clone(),
-            redis_arguments: words(&setup.redis_args),
             ..setup.binary.starter(busload, cpus, directory)
         };
         let cleanup = Cleanup::install()?;

@@ -26,7 +26,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Returns a seed of its own for every round.
+    /// Makes a seed of its own for every round.
     pub fn seed_of(&self, round: usize) -> u64 {
         u64::try_from(round).unwrap_or(0).wrapping_add(self.seed << 8)
     }

@@ -12,17 +12,13 @@ use crate::{
 
 /// Above this share of its processor the load side may be what limits a measurement.
 pub const LOAD_SHARE_HIGH: f64 = 0.95;
-
 /// Below this share of a processor the server was not what limited it.
 pub const SERVER_SHARE_LOW: f64 = 0.90;
-
 /// Delay of an open loop's requests (99th percentile) above which a row is marked.
 const LATE_US: f64 = 100.0;
-
-/// Processors used by programs that have nothing to do with it, above which a row is marked.
+/// Processors used by others, and share of the time in which the load waited for one, above which a
+/// row is marked.
 const DISTURBED: f64 = 0.1;
-
-/// Share of the time in which the load waited for a processor, above which a row is marked.
 const LOST: f64 = 0.05;
 
 /// A number that experiments measure.
@@ -141,7 +137,6 @@ impl Sample {
             .flag("overloaded", counters.overloaded)
     }
 
-    /// Sets a number, or leaves it out where there is none.
     #[must_use]
     pub fn with(mut self, number: Number, value: impl Into<Option<f64>>) -> Self {
         self.set(number, value);
@@ -190,7 +185,6 @@ impl Sample {
             .with(CPU_OTHERS, usage.others)
     }
 
-    /// Returns a number, if it was measured.
     pub fn get(&self, number: Number) -> Option<f64> {
         self.numbers.get(number.name).copied()
     }
@@ -200,7 +194,6 @@ impl Sample {
         self.get(number).unwrap_or_default()
     }
 
-    /// Returns a count, 0 if nothing was counted.
     pub fn counted(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or_default()
     }
@@ -212,11 +205,12 @@ impl Sample {
     /// Takes the median of every number, each for itself; counts and failures add up.
     pub fn median(samples: &[Self]) -> Self {
         let mut whole = Self::default();
-        let mut values: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+        let names: BTreeSet<_> = samples.iter().flat_map(|sample| sample.numbers.keys()).collect();
+        for name in names {
+            let values = samples.iter().filter_map(|sample| sample.numbers.get(name).copied());
+            whole.numbers.extend(median(values).map(|value| (*name, value)));
+        }
         for sample in samples {
-            for (name, value) in &sample.numbers {
-                values.entry(*name).or_default().push(*value);
-            }
             for (name, count) in &sample.counts {
                 *whole.counts.entry(name).or_default() += count;
             }
@@ -224,8 +218,6 @@ impl Sample {
             whole.failed.merge(&sample.failed);
             whole.remark.clone_from(&sample.remark);
         }
-        let medians = values.into_iter().filter_map(|(name, of)| Some((name, median(of)?)));
-        whole.numbers = medians.collect();
         whole
     }
 

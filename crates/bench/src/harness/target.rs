@@ -51,7 +51,6 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes a target whose value needs no explanation.
     pub fn new(what: impl Into<String>, unit: Unit, value: Option<f64>, wanted: Wanted) -> Self {
         Self { what: what.into(), unit, value, wanted, quotient: String::new() }
     }
@@ -59,18 +58,17 @@ impl Target {
     /// Returns the parts of its line: value, bound, verdict, quotient. The exact value is compared,
     /// not the rounded one that is shown.
     fn parts(&self) -> [String; 4] {
-        let (bound, range) = match self.wanted {
-            Wanted::AtLeast(from) => {
-                (format!("at least {}", self.unit.text(from)), from..=f64::MAX)
-            }
-            Wanted::AtMost(to) => (format!("at most {}", self.unit.text(to)), f64::MIN..=to),
-            Wanted::Nothing => (String::new(), f64::MIN..=f64::MAX),
+        let bound = match self.wanted {
+            Wanted::AtLeast(least) => format!("at least {}", self.unit.text(least)),
+            Wanted::AtMost(most) => format!("at most {}", self.unit.text(most)),
+            Wanted::Nothing => String::new(),
         };
-        let verdict = match self.value {
-            None => "not measured",
-            Some(_) if self.wanted == Wanted::Nothing => "",
-            Some(value) if range.contains(&value) => "reached",
-            Some(_) => "NOT REACHED",
+        let verdict = match (self.value, self.wanted) {
+            (None, _) => "not measured",
+            (Some(_), Wanted::Nothing) => "",
+            (Some(value), Wanted::AtLeast(least)) if least <= value => "reached",
+            (Some(value), Wanted::AtMost(most)) if value <= most => "reached",
+            _ => "NOT REACHED",
         };
         let value = self.value.map_or_else(|| "-".to_owned(), |value| self.unit.text(value));
         [value, bound, verdict.to_owned(), self.quotient.clone()]
@@ -88,10 +86,8 @@ impl Target {
 pub fn print_targets(targets: &[Target]) {
     println!("\nNumbers, from the medians above");
     for target in targets {
-        let [value, wanted, verdict, quotient] = target.parts();
-        let line =
-            format!("{:<74}  {value:>10}  {wanted:<16}  {verdict:<12}  {quotient}", target.what);
-        println!("{}", line.trim_end());
+        let [value, bound, verdict, quotient] = target.parts();
+        println!("{:<74}  {value:>10}  {bound:<16}  {verdict:<12}  {quotient}", target.what);
     }
 }
 

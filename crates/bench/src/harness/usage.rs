@@ -90,25 +90,24 @@ pub struct Usage {
 impl Usage {
     pub fn between(start: &Mark, end: &Mark) -> Self {
         let wall_ns = float(end.at_ns.saturating_sub(start.at_ns).max(1));
-        let share = |start: u64, end: u64| float(end.saturating_sub(start)) / wall_ns;
-        let share_of = |start: Option<u64>, end: Option<u64>| {
-            start.zip(end).map(|(start, end)| share(start, end))
+        let share = |of: fn(&Mark) -> Option<u64>| {
+            Some(float(of(end)?.saturating_sub(of(start)?)) / wall_ns)
         };
-        let own = share(start.own_ns, end.own_ns);
-        let server = share_of(start.server_ns, end.server_ns);
-        let postgres = share_of(start.postgres_ns, end.postgres_ns);
+        let own = share(|mark| Some(mark.own_ns)).unwrap_or(0.0);
+        let server = share(|mark| mark.server_ns);
+        let postgres = share(|mark| mark.postgres_ns);
         let server_process = server.filter(|_| !start.server_is_own).unwrap_or(0.0);
         let known = own + server_process + postgres.unwrap_or(0.0);
-        let busy = share_of(start.busy_ns, end.busy_ns).unwrap_or(known);
-        let stolen = share_of(start.steal_ns, end.steal_ns).unwrap_or(0.0);
+        let busy = share(|mark| mark.busy_ns).unwrap_or(known);
+        let stolen = share(|mark| mark.steal_ns).unwrap_or(0.0);
         Self {
             wall_s: wall_ns / 1e9,
-            thread: share(start.thread_ns, end.thread_ns),
+            thread: share(|mark| Some(mark.thread_ns)).unwrap_or(0.0),
             own,
             server,
             postgres,
             others: (busy - known).max(0.0) + stolen,
-            lost: share_of(start.wait_ns, end.wait_ns).unwrap_or(0.0) + stolen,
+            lost: share(|mark| mark.wait_ns).unwrap_or(0.0) + stolen,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     clock::{Window, duration_ns, now_ns},
     counters::Counters,
     limits::{OPEN_LOOP_BACKLOG, OPEN_LOOP_DRAIN, SPIN},
-    requests::{Cursor, Pool},
+    requests::Pool,
     schedule::Schedule,
     stats::record,
 };
@@ -25,7 +25,8 @@ use crate::{
 /// Requests that are sent at a fixed rate; those before the window are the warm-up.
 pub struct OpenLoop<'a> {
     pub pool: &'a Pool,
-    pub cursor: Cursor,
+    /// Position in the pool.
+    pub next: usize,
     /// Requests per second over all connections, from the first on.
     pub schedule: Schedule,
     pub window: Window,
@@ -103,7 +104,7 @@ impl Group {
 
 impl Run<'_> {
     fn enqueue_due(&mut self, now_ns: u64) {
-        let OpenLoop { pool, cursor, schedule, window } = &mut self.plan;
+        let OpenLoop { pool, next, schedule, window } = &mut self.plan;
         // What was due before the end is sent even when the loop comes to it after the end.
         while let Some((number, due_ns)) = schedule.poll(now_ns.min(window.until_ns - 1)) {
             if self.counters.overloaded || OPEN_LOOP_BACKLOG <= self.unanswered {
@@ -113,7 +114,7 @@ impl Run<'_> {
             let connections = u64::try_from(self.queues.len()).expect("a count fits in 64 bits");
             let index = usize::try_from(number % connections).expect("below a count");
             let queue = &mut self.queues[index];
-            queue.unsent.extend_from_slice(pool.slice(cursor.take(1), 1));
+            queue.unsent.extend_from_slice(pool.slice(pool.take(next, 1), 1));
             queue.due_ns.push_back(due_ns);
             self.unanswered += 1;
             if window.contains(due_ns) {
