@@ -13,39 +13,24 @@ use tempfile::TempDir;
 
 use bench::{Record, SECONDS, bench, busload, check_pictures, number, records, succeeded, text};
 
-/// Every list as short as it can be.
-const SMALL: &str = "--rows 5k --warm-up 0.05 --rounds 1 --readers 30 --connections 5 \
-    --upsert-connections 5 --windows 1,16 --window-connections 4 --resp-connections 3,30 \
-    --low-load 1,4 --rates 500";
+const SMALL: &str = "--warm-up 0.05 --rounds 1 --readers 9 --rates 500";
 
 fn run(seconds: &str, arguments: &str, out: &TempDir) -> Output {
-    bench("postgres", &format!("{SMALL} --seconds {seconds} {arguments}"), out.path())
+    bench("postgres", &format!("{SMALL} --rows 5k --seconds {seconds} {arguments}"), out.path())
 }
 
 #[test]
 fn every_section_is_measured_and_every_answer_is_right() {
-    let arguments = format!("--keys uniform,runs --busload {}", busload().display());
+    let ways = "ceiling:1,ceiling:2,window:1,window:16,plain:5,in-process,resp:3,resp:9";
+    let arguments = format!("--case {ways} --busload {}", busload().display());
     let is_measured = SECONDS.into_iter().any(|seconds| {
         let out = TempDir::new().unwrap();
         let shown = succeeded(&run(seconds, &arguments, &out));
-        for title in [
-            "30 readers, uniform keys\n",
-            "30 readers, runs keys\n",
-            "Response times from one reader on",
-            "Requests at a fixed rate",
-            "shared_buffers 128MB, all of it in the system's page cache",
-            "30 writers, upserts",
-            "Numbers, from the medians above",
-        ] {
-            assert!(shown.contains(title), "{title} is not in\n{shown}");
-        }
         let records = records(out.path(), "statistics.csv");
-        // One round and the medians.
-        assert_eq!(records.len(), 2 * (2 * 8 + 9 + 4 + 4 + 4), "{shown}");
+        // One round and the medians: many readers, 1, 2 and 5 of them, a rate, upserts.
+        assert_eq!(records.len(), 2 * (8 + 3 * 4 + 4 + 4), "{shown}");
         assert!(records.iter().all(|record| record["wrong"] == "0"), "{shown}");
-        let pictures = ["batch-size", "batch-size-runs", "readers", "rate"]
-            .map(|name| format!("postgres-{name}.svg"));
-        check_pictures(out.path(), &pictures.each_ref().map(String::as_str));
+        check_pictures(out.path(), &["postgres-batch-size.svg"]);
         println!("{seconds} s: {shown}");
         let is_answered =
             |record: &Record| 0.0 < number(record, "per_s") && 0.0 < number(record, "p50_us");
@@ -61,75 +46,51 @@ fn every_section_is_measured_and_every_answer_is_right() {
 /// Requests per statement, as Postgres counted them: they tell whether a row measured what its name
 /// says.
 fn check_batches(records: &[Record]) {
-    for (section, ways, range) in [
-        ("readers", &["plain:5"][..], 0.99..=1.01),
-        ("upserts", &["plain:5"], 0.99..=1.01),
-        ("windows", &["window:1"], 0.9..=1.1),
-        ("windows", &["window:16"], 2.0..=18.0),
+    for (section, way, range) in [
+        ("readers", "plain:5", 0.99..=1.01),
+        ("upserts", "plain:5", 0.99..=1.01),
+        ("readers", "window:1", 0.9..=1.1),
+        ("readers", "window:16", 2.0..=18.0),
         // A batch counts a key once: two requests for the same row make it look larger than it is.
         // Of 5,000 rows, 1,024 random keys are some hundred less without those drawn twice.
-        ("ceiling", &["ceiling:2"], 800.0..=1_024.0),
-        ("readers", &["in-process", "resp:3", "resp:30"], 1.5..=30.0),
-        ("upserts", &["in-process", "resp:3", "resp:30"], 1.5..=30.0),
-        ("low-load", &["in-process"], 0.9..=4.0),
+        ("readers", "ceiling:2", 800.0..=1_024.0),
+        ("readers", "in-process", 1.2..=9.1),
+        ("readers", "resp:3", 1.2..=9.1),
+        ("upserts", "in-process", 1.2..=9.1),
+        ("upserts", "resp:9", 1.2..=9.1),
+        ("low-load", "in-process", 0.9..=5.0),
     ] {
-        let mut of_row = records.iter().filter(|record| {
-            record["section"] == section
-                && ways.contains(&record["way"].as_str())
-                && record["keys"] == "uniform"
-        });
-        assert!(2 * ways.len() <= of_row.clone().count(), "{section} {ways:?}");
-        assert!(
-            of_row.all(|record| range.contains(&number(record, "batch"))),
-            "{section} {ways:?}: {range:?} {records:?}"
-        );
+        let mut of_row =
+            records.iter().filter(|record| record["section"] == section && record["way"] == way);
+        assert!(2 <= of_row.clone().count(), "{section} {way}");
+        let is_right = of_row.all(|record| range.contains(&number(record, "batch")));
+        assert!(is_right, "{section} {way}: {range:?} {records:?}");
     }
 }
 
 #[test]
-fn a_given_postgres_gets_the_table_and_keeps_it() {
-    let cluster = Cluster::builder().start().unwrap();
-    let arguments = "--section readers,small-memory --case plain,in-process --url";
-    let arguments = format!("{arguments} {}", cluster.url());
-    let first = run("0.2", &arguments, &TempDir::new().unwrap());
-    assert!(succeeded(&first).contains("small-memory is left out"));
-    assert!(text(&first.stderr).contains("loaded 5000 rows"), "{}", text(&first.stderr));
-    let is_counted = SECONDS.into_iter().any(|seconds| {
-        let out = TempDir::new().unwrap();
-        let second = run(seconds, &arguments, &out);
-        succeeded(&second);
-        assert!(text(&second.stderr).contains("5000 rows are there"), "{}", text(&second.stderr));
-        let records = records(out.path(), "statistics.csv");
-        let plain = records.iter().find(|record| record["way"] == "plain:5").unwrap();
-        println!("{seconds} s: {plain:?}");
-        // Without the extension transactions are counted: about one for each read, and some of the
-        // server's own, which stand out where reads are few.
-        plain["batch"].parse().is_ok_and(|batch: f64| (0.8..=1.2).contains(&batch))
-            && 0.0 < number(plain, "cpu_postgres")
-    });
-    assert!(is_counted);
-}
-
-#[test]
-fn a_table_that_is_not_ours_is_left_alone() {
-    let cluster = Cluster::builder().start().unwrap();
-    let other = "CREATE TABLE random_read_test (pk text, payload int); \
-                 INSERT INTO random_read_test VALUES ('x', 1)";
-    cluster.execute(other).unwrap();
-    let arguments = format!("--section ceiling --url {}", cluster.url());
-    let refused = run("0.2", &arguments, &TempDir::new().unwrap());
+fn a_given_postgres_gets_the_table_and_keeps_it_and_a_wrong_answer_fails_the_run() {
+    let (cluster, out) = (Cluster::builder().start().unwrap(), TempDir::new().unwrap());
+    cluster.execute("CREATE TABLE random_read_test (pk text, payload int)").unwrap();
+    let ways = ["ceiling:2", "plain:5", "in-process"];
+    let arguments = format!("--section readers --case {} --url {}", ways.join(","), cluster.url());
+    let refused = run("0.2", &arguments, &out);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(text(&refused.stderr).contains("--reload replaces it"), "{refused:?}");
-    assert_eq!(cluster.execute("SELECT count(*) FROM random_read_test").unwrap().trim(), "1");
-}
-
-#[test]
-fn a_wrong_answer_fails_the_run() {
-    let cluster = Cluster::builder().start().unwrap();
-    let arguments = "--section readers,ceiling --case plain,in-process,ceiling --url";
-    let arguments = format!("{arguments} {}", cluster.url());
-    let out = TempDir::new().unwrap();
-    succeeded(&run("0.2", &arguments, &out));
+    assert_eq!(cluster.execute("SELECT count(*) FROM random_read_test").unwrap().trim(), "0");
+    let loaded = run("0.2", &format!("{arguments} --reload"), &out);
+    succeeded(&loaded);
+    assert!(text(&loaded.stderr).contains("loaded 5000 rows"), "{loaded:?}");
+    let is_measured = SECONDS.into_iter().any(|seconds| {
+        let used = run(seconds, &arguments, &out);
+        println!("{seconds} s: {}", succeeded(&used));
+        assert!(text(&used.stderr).contains("5000 rows are there"), "{used:?}");
+        let records = records(out.path(), "statistics.csv");
+        // Without the extension nothing counts statements.
+        let plain = records.iter().rfind(|record| record["way"] == "plain:5").unwrap();
+        plain["batch"].is_empty() && 0.0 < number(plain, "cpu_postgres")
+    });
+    assert!(is_measured);
     let corrupt = "UPDATE random_read_test SET payload = 'payload of row 00000000000000000000' \
                    WHERE '1' < right(pk, 1)";
     cluster.execute(corrupt).unwrap();
@@ -138,7 +99,7 @@ fn a_wrong_answer_fails_the_run() {
         let shown = text(&wrong.stdout);
         println!("{seconds} s: {shown}");
         assert_eq!(wrong.status.code(), Some(i32::from(shown.contains("WRONG:"))), "{wrong:?}");
-        ["ceiling:2", "plain:5", "in-process"].into_iter().all(|way| {
+        ways.into_iter().all(|way| {
             let row = shown.lines().find(|line| line.starts_with(way));
             row.unwrap_or_else(|| panic!("{way}: {shown}")).contains("WRONG:")
         })
@@ -150,19 +111,16 @@ fn a_wrong_answer_fails_the_run() {
 fn a_kept_cluster_is_used_again_and_its_settings_are_as_asked_for() {
     let (directory, out) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let cluster = directory.path().join("cluster");
-    let arguments = format!("{SMALL} --seconds 0.2 --section ceiling --cluster");
-    let arguments = format!("{arguments} {} --shared-buffers 32MB", cluster.display());
-    let run = |from: &str, to: &str| {
-        let ended = bench("postgres", &arguments.replace(from, to), out.path());
-        (succeeded(&ended), text(&ended.stderr))
-    };
-    assert!(run("", "").0.contains("shared_buffers 32MB; fsync on"));
-    let (shown, said) = run("32MB", "48MB");
-    assert!(
-        shown.contains("shared_buffers 48MB") && said.contains("5000 rows are there"),
-        "{said}"
-    );
-    // Another number of rows is another table.
-    let (_, said) = run("--rows 5k", "--rows 6k");
-    assert!(said.contains("loaded 6000 rows"), "{said}");
+    let arguments = format!("{SMALL} --seconds 0.2 --section readers --case ceiling:1 --cluster");
+    for (more, shows, says) in [
+        ("--rows 5k --pg-setting shared_buffers=32MB", "shared_buffers 32MB", "loaded 5000 rows"),
+        ("--rows 5k --pg-setting shared_buffers=48MB", "shared_buffers 48MB", "rows are there"),
+        // Another number of rows is another table.
+        ("--rows 6k", "fsync on", "loaded 6000 rows"),
+    ] {
+        let arguments = format!("{arguments} {} {more}", cluster.display());
+        let ended = bench("postgres", &arguments, out.path());
+        assert!(succeeded(&ended).contains(shows), "{ended:?}");
+        assert!(text(&ended.stderr).contains(says), "{ended:?}");
+    }
 }

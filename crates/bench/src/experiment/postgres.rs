@@ -2,14 +2,11 @@
 //! fixed windows, and by busload.
 //!
 //! ```text
-//!   arguments --> cases: which rows --> measure: one row, once ----------------+
-//!                                          |                                   |
-//!       database: given or own cluster <---+--> load: clients                  |
-//!       loading: the table                 |      |  direct, library,          v
-//!       the busload binary <---------------+      +--> resp: what they ask  counters, usage
-//!                                                                              |
-//!                                table: what rows show, ratios <--- Sample <---+
-//!                                results: charts, targets
+//!   arguments --> cases --> Bench::measure: one case, once --> counters, usage --> Sample
+//!                              |                                                    |
+//!       database: given or <---+---> load: clients                                  v
+//!       own, with the table           +--> direct, busload:      results: the table, ratios,
+//!                                          what they ask         chart, targets
 //! ```
 //!
 //! Rows that are compared are measured in turns, round after round, and what is shown are medians.
@@ -18,176 +15,216 @@
 //! checked against the key it was asked for.
 
 mod arguments;
-mod cases;
+mod busload;
 mod database;
 mod direct;
-mod library;
 mod load;
-mod loading;
-mod measure;
-mod resp;
 mod results;
-mod rows;
-mod table;
 
-use std::path::PathBuf;
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::Pid;
 
 use self::{
-    cases::{Approach, Case, Section, WINDOW_KEYS, cases},
-    database::Database,
-    measure::Bench,
-    rows::Distribution,
-    table::{LAYOUT, fastest, value_name},
+    arguments::{Case, Section, WINDOW_KEYS, Way, cases},
+    busload::{Resp, open_library},
+    database::{Database, RELATION, STAMPS, key, upserted},
+    direct::{Pool, Query},
+    load::{Plan, Target},
+    results::{BATCH, LAYOUT, fastest},
 };
 use crate::{
     cleanup::Cleanup,
     cli::busload_at,
-    harness::{Table, measurement, print_targets},
+    clock::{Window, duration_ns, now_ns, pause},
+    counters::Counters,
+    failures::Failure,
+    harness::{Answering, Ends, Mark, Sample, Table, Usage, Watched, print_targets},
     machine,
+    server::{self, Server},
     stats::float,
 };
 
 pub use self::arguments::Postgres;
 
-const STATISTICS: &str = "statistics.csv";
+/// Time after which a window's batch leaves with fewer keys.
+const WINDOW_WAIT: Duration = Duration::from_micros(500);
+
+/// Options of a table that answers in windows.
+const WINDOW_OPTIONS: &str = "connections=20";
 
 pub fn postgres(arguments: &Postgres) -> Result<()> {
-    let busload = busload(arguments)?;
+    // Looked for before anything takes time.
+    let needs_server = arguments.case.iter().any(|approach| approach.way == Way::Resp);
+    let busload = match needs_server {
+        true => busload_at(arguments.binary.busload.as_deref())?,
+        false => PathBuf::new(),
+    };
     let cleanup = Cleanup::install()?;
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make {}", arguments.out.display()))?;
-    let mut database = Database::open(arguments)?;
-    loading::prepare(&mut database, arguments.source.rows, arguments.source.reload)?;
-    let about = about(arguments, &mut database, &busload)?;
+    let database = Database::open(arguments)?;
+    let programs: &[&Path] = if needs_server { &[&busload] } else { &[] };
+    let load = match arguments.workers {
+        0 => "load on one thread".to_owned(),
+        workers => format!("load on {workers} threads"),
+    };
+    let rows = format!("{} rows", arguments.rows);
+    let about = machine::about(programs, [database.describe()?, rows, load])?;
     println!("{about}");
-    let table = Table::open(&LAYOUT, Some(&arguments.out.join(STATISTICS)), &about)?;
-    let starter = arguments.binary.starter(busload, None, std::env::temp_dir());
-    let bench = Bench { arguments, database, cleanup, starter, server: None, measured: 0 };
-    let mut run = Run { bench, table };
-    run.sections()?;
-    run.bench.stop_server()?;
-    results::draw_all(&arguments.out, &run.table.rows)?;
-    let targets = results::targets(&run.table.rows);
+    let mut table = Table::open(&LAYOUT, Some(&arguments.out.join("statistics.csv")), &about)?;
+    let mut bench = Bench { arguments, database, server: None };
+    if needs_server {
+        let starter = arguments.binary.starter(busload, None, std::env::temp_dir());
+        let url = bench.table_url(arguments.table_options.as_deref());
+        let server = starter.start(&cleanup, &[server::Table { name: "bench", url }])?;
+        server.wait_for(&format!("GET bench:{}", key(0)), "$35")?;
+        bench.server = Some(server);
+    }
+    for &section in &arguments.section {
+        let best = fastest(&table.rows, |case| {
+            case.section == Section::Readers && case.approach.way == Way::Window
+        });
+        let window = best.map(|row| row.case.approach.number);
+        let cases = cases(arguments, section, window.unwrap_or(WINDOW_KEYS));
+        let measure = |case: &_, round| bench.measure(case, round);
+        table.group(section.title(), &cases, arguments.rounds.rounds, measure)?;
+        if section == Section::Upserts {
+            // What follows finds the table as small and as visible as it can be.
+            bench.database.execute(&format!("VACUUM (ANALYZE) {RELATION}"))?;
+        }
+    }
+    if let Some(server) = bench.server {
+        server.stop()?;
+    }
+    results::draw_batch_sizes(&arguments.out, &table.rows)?;
+    let targets = results::targets(&table.rows);
     if !targets.is_empty() {
         print_targets(&targets);
     }
-    match run.table.failed().wrong.count {
+    match table.failed().wrong.count {
         0 => Ok(()),
         // A fast wrong answer is none.
         wrong => bail!("{wrong} answers were wrong; see the notes of their rows"),
     }
 }
 
-/// Finds the binary before anything takes time, if any row needs it.
-fn busload(arguments: &Postgres) -> Result<PathBuf> {
-    let sections = arguments.section.iter();
-    let mut cases =
-        sections.flat_map(|section| cases(arguments, *section, Distribution::Uniform, WINDOW_KEYS));
-    let needs_server =
-        cases.any(|case| matches!(case.approach, Approach::Resp(_) | Approach::Memory));
-    match &arguments.binary.busload {
-        None if !needs_server => Ok(PathBuf::from("busload")),
-        named => busload_at(named.as_deref()),
+/// Everything that the measurements of rows share.
+struct Bench<'a> {
+    arguments: &'a Postgres,
+    database: Database,
+    server: Option<Server>,
+}
+
+impl Bench<'_> {
+    /// Measures a row once.
+    fn measure(&self, case: &Case, round: usize) -> Result<Sample> {
+        let (arguments, config) = (self.arguments, self.database.config.clone());
+        // Of every measurement another: they take more than a millisecond.
+        let stamp = now_ns() / 1_000_000 % STAMPS;
+        let plan = Plan {
+            clients: case.clients,
+            rate: case.rate,
+            rows: arguments.rows,
+            stamp: (case.section == Section::Upserts).then_some(stamp),
+            seed: arguments.rounds.seed_of(round),
+        };
+        let number = case.approach.number;
+        match case.approach.way {
+            Way::Plain => {
+                let query = plan.stamp.map_or(Query::Read, Query::Upsert);
+                self.run(plan, None, Pool::open(config, number, query))
+            }
+            Way::Ceiling => {
+                let query = Query::Ceiling(plan.rows);
+                self.run(plan, None, Pool::open(config, number, query))
+            }
+            Way::Window => {
+                let url = self.table_url(Some(WINDOW_OPTIONS));
+                self.run(plan, None, open_library(url, Some((number, WINDOW_WAIT))))
+            }
+            Way::InProcess => {
+                let url = self.table_url(arguments.table_options.as_deref());
+                self.run(plan, None, open_library(url, None))
+            }
+            Way::Resp => {
+                let server = self.server.as_ref().context("no busload server")?;
+                let connections = number.min(case.clients);
+                self.run(plan, Some(server.pid()), Resp::open(server.resp(), connections))
+            }
+        }
     }
-}
 
-/// Says in one line when and where this is, of what versions, and what all rows share.
-fn about(
-    arguments: &Postgres,
-    database: &mut Database,
-    busload: &std::path::Path,
-) -> Result<String> {
-    let programs: &[_] = if busload.is_file() { &[busload] } else { &[] };
-    let (gigabytes, rows) = (float(database.table_bytes()?) / 1e9, arguments.source.rows);
-    let settings = ["server_version", "shared_buffers", "fsync", "synchronous_commit"];
-    let more = [
-        format!("Postgres: {}; {}", database.place(), database.settings(&settings)?),
-        format!("in small-memory {}", arguments.source.small_shared_buffers),
-        format!("{rows} rows, {} GB with the index", measurement(gigabytes)),
-        match arguments.workers {
-            0 => "load on one thread".to_owned(),
-            workers => format!("load in process on {workers} threads"),
-        },
-        "no processor bound".to_owned(),
-    ];
-    machine::about(programs, more)
-}
-
-/// The experiment as it goes.
-struct Run<'a> {
-    bench: Bench<'a>,
-    table: Table<Case>,
-}
-
-impl Run<'_> {
-    fn sections(&mut self) -> Result<()> {
-        let Postgres { readers, keys, .. } = self.bench.arguments;
-        for &keys in keys {
-            let title = format!("{readers} readers, {} keys", value_name(&keys));
-            self.group(&title, &Section::MANY_READERS, keys)?;
+    /// Runs a load of what `opened` gives, answered by the busload server or by this program.
+    fn run<T: Target>(
+        &self,
+        plan: Plan,
+        server: Option<Pid>,
+        opened: impl Future<Output = Result<T>>,
+    ) -> Result<Sample> {
+        let (rounds, database) = (&self.arguments.rounds, &self.database);
+        let runtime = load::runtime(self.arguments.workers)?;
+        let target = runtime.block_on(opened)?;
+        let before = database.statements()?;
+        let answering = server.map_or(Answering::Nobody, Answering::Process);
+        let watched = Watched { answering, postgres: database.pid()? };
+        let from_ns = now_ns() + duration_ns(rounds.warm_up);
+        let window = Window { from_ns, until_ns: from_ns + duration_ns(rounds.seconds) };
+        let (mut counters, usage) = thread::scope(|scope| {
+            let clocks = scope.spawn(|| usage(watched, window));
+            let counters = load::run(&runtime, target, plan, window)?;
+            let usage = clocks.join().map_err(|_| anyhow!("the thread for clocks panicked"))?;
+            anyhow::Ok((counters, usage))
+        })?;
+        let statements = database.statements()?;
+        let statements = statements.zip(before).map(|(after, before)| after.saturating_sub(before));
+        if let Some(stamp) = plan.stamp {
+            self.verify(&mut counters, stamp)?;
         }
-        let (keys, name) = (keys[0], value_name(&keys[0]));
-        let title = format!("Response times from one reader on, {name} keys");
-        self.group(&title, &[Section::LowLoad], keys)?;
-        let title =
-            format!("Requests at a fixed rate, {name} keys; response times from when each was due");
-        self.group(&title, &[Section::Rate], keys)?;
-        if self.bench.arguments.section.contains(&Section::SmallMemory) {
-            self.small_memory(keys)?;
-        }
-        let title = format!("{readers} writers, upserts of {name} keys");
-        if self.group(&title, &[Section::Upserts], keys)? {
-            // The next run finds the table as small and as visible as it can be.
-            let database = &mut self.bench.database;
-            let vacuum = format!("VACUUM (ANALYZE) {}", database.relation);
-            database.execute(&vacuum)?;
+        let sample = Sample::of(&counters, window, Ends::WithWindow).with_program(&usage);
+        // The warm-up is part of both, so that statements need not be counted at the very ends of
+        // the window.
+        let statements = statements.filter(|count| 0 < *count && 0 < counters.answered_ever);
+        let batch = statements.map(|count| float(counters.answered_ever) / float(count));
+        Ok(sample.with(BATCH, batch))
+    }
+
+    /// Returns the table as a URL, for the library and for the server's flag.
+    fn table_url(&self, options: Option<&str>) -> String {
+        let url = &self.database.url;
+        let join = if url.contains('?') { '&' } else { '?' };
+        let table = format!("{url}{join}relation={RELATION}&key=pk&columns=payload&writable=true");
+        options.map_or_else(|| table.clone(), |options| format!("{table}&{options}"))
+    }
+
+    /// Checks that rows whose upsert was acknowledged hold what this measurement has written.
+    fn verify(&self, counters: &mut Counters, stamp: u64) -> Result<()> {
+        let keys: Vec<_> = counters.acknowledged.iter().map(|row| key(*row)).collect();
+        let sql = format!(
+            "SELECT format('%s was acknowledged and holds `%s`', key, payload) \
+             FROM unnest($1::text[]) key LEFT JOIN {RELATION} ON pk = key \
+             WHERE payload IS DISTINCT FROM $2 || key"
+        );
+        let lost = self.database.query(&sql, &[&keys, &upserted(stamp)]);
+        for row in lost.context("cannot verify upserts")? {
+            counters.failed.add(Failure::Wrong(row.get(0)));
         }
         Ok(())
     }
+}
 
-    fn small_memory(&mut self, keys: Distribution) -> Result<()> {
-        if !self.bench.database.is_own() {
-            println!("\nsmall-memory is left out: only an own cluster can be restarted");
-            return Ok(());
-        }
-        let arguments = self.bench.arguments;
-        self.restart(Some(arguments.source.small_shared_buffers.as_str()))?;
-        let bytes = self.bench.database.table_bytes()?;
-        let title = format!(
-            "{} readers, {} keys, {} GB of table and index, {}, {}",
-            arguments.readers,
-            value_name(&keys),
-            measurement(float(bytes) / 1e9),
-            self.bench.database.settings(&["shared_buffers"])?,
-            match machine::memory_bytes() {
-                Some(memory) if memory < bytes => "larger than memory",
-                _ => "all of it in the system's page cache",
-            }
-        );
-        self.group(&title, &[Section::SmallMemory], keys)?;
-        self.restart(None)
-    }
-
-    fn restart(&mut self, shared_buffers: Option<&str>) -> Result<()> {
-        self.bench.stop_server()?;
-        self.bench.database.restart_with_buffers(shared_buffers)?;
-        loading::settle(&mut self.bench.database)
-    }
-
-    /// Measures the cases of sections that were asked for. Returns whether there are any.
-    fn group(&mut self, title: &str, sections: &[Section], keys: Distribution) -> Result<bool> {
-        let arguments = self.bench.arguments;
-        let windows = |case: &Case| case.section == Section::Windows && case.keys == keys;
-        let best = fastest(&self.table.rows, Section::Windows, windows);
-        let window = best.and_then(|row| row.case.approach.parts().1.parse().ok());
-        let window = window.unwrap_or(WINDOW_KEYS);
-        let sections = sections.iter().filter(|section| arguments.section.contains(section));
-        let cases: Vec<_> =
-            sections.flat_map(|section| cases(arguments, *section, keys, window)).collect();
-        let measure = |case: &_, round| self.bench.measure(case, round);
-        let rows = self.table.group(title, &cases, arguments.rounds.rounds, measure)?;
-        Ok(!rows.is_empty())
-    }
+/// Reads the clocks at both ends of a window, on a thread of its own: looking at three hundred
+/// sessions takes milliseconds in which no client should have to wait.
+fn usage(watched: Watched, window: Window) -> Usage {
+    let until = |ns: u64| pause(Duration::from_nanos(ns.saturating_sub(now_ns())));
+    until(window.from_ns);
+    let start = Mark::now(watched);
+    until(window.until_ns);
+    Usage::between(&start, &Mark::now(watched))
 }

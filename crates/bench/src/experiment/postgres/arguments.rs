@@ -1,17 +1,14 @@
-//! The command line of `postgres`, and what it asks to measure.
+//! The command line of `postgres`, and the cases that each section measures.
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use tokio_postgres::Config;
 
-use super::{
-    cases::{Section, parse_way},
-    rows::Distribution,
-};
 use crate::{
     harness::{
         Rounds,
-        arguments::{clients, count, number, rate},
+        arguments::{clients, number, rate},
     },
     limits::KEYS_MAX,
     server::Binary,
@@ -19,51 +16,29 @@ use crate::{
 
 /// The manual page below the flags.
 const HELP: &str = "\
-What is measured
-  Many clients (--readers) each ask for one row by key, wait for it, and ask for the next. The
-  ways to answer them:
+Ways (--case): each of many clients asks for one row by key, waits for it, and asks for the next
+  plain:N      not batched: a prepared SELECT for each read, on N connections; readers wait for one
+  window:K     the published design: a batch leaves with K keys or after 0.5 ms, on 20 connections
+  in-process   busload's library and its own policy
+  resp:N       the busload server, over N connections that the clients share
+  ceiling:N    statements with 1,024 keys, one after the other on N connections: Postgres's limit
 
-  plain:N      not batched: each read is one execution of a prepared `SELECT payload .. WHERE pk =
-               $1` on one of N connections; a reader waits until one is free
-  window:K     the published design: a batch leaves with K keys or after 0.5 ms
-               (--window-wait-us), whatever comes first, on --window-connections connections;
-               busload's library with another dispatch policy
-  in-process   busload's library and its own rule
-  resp:N       the busload server, over N connections that share the readers among them, pipelined
-               if there are fewer connections than readers
-  ceiling:N    statements with 1,024 keys, one after the other, on N connections: as fast as
-               Postgres gets
-  memory       GET of a memory table of the same server on one connection: what RESP costs without
-               Postgres
+The table: random_read_test(pk text COLLATE \"C\" PRIMARY KEY, payload text), keys of 20 digits and
+  payloads of 35 bytes that end with the key, by which every reply is checked. A new cluster has
+  fsync on, checkpoints every 30 minutes or 8 GB, shared_buffers for the table (at most 40% of
+  memory), and Postgres's defaults. With --url, PGPASSWORD is the password and there is no TLS; the
+  table is made if it is not there, and stays.
 
-The table
-  `random_read_test(pk text COLLATE \"C\" PRIMARY KEY, payload text)`, as published, keys of 20
-  digits and payloads of 35 bytes that end with the key; every reply is checked by that. The
-  collation is fixed, as the database's own may be several times slower to compare. A new cluster
-  has fsync on, checkpoints every 30 minutes or 8 GB, and otherwise what Postgres comes with, but
-  for --shared-buffers and --pg-setting. With --url the table is made and loaded if it is not
-  there, used if it is as it should be, and only replaced with --reload. It stays. Passwords come
-  from PGPASSWORD. Without TLS. Processor time of Postgres is known if it runs here.
-
-Columns
-  `clients` are readers or writers, `rate` is what an open loop offers. Response times are in
-  microseconds. `of ceiling` is beside ceiling:2, `x plain` beside the best plain:N of the section.
-  `batch` is requests per statement, `kstmt/s` thousands of statements per second, both counted by
-  pg_stat_statements (which costs Postgres about a microsecond per statement; without the extension
-  transactions are counted). `cpu:` is followed by the processors used by the load, by the busload
-  server and by Postgres. In process, busload is part of the load: the readers, the library and the
-  driver are one process. Over RESP, clients and server are two. `spread` is the most less the least
-  throughput of the rounds, beside the median. Notes: `disturbed` (other programs, or the
-  machine's host, took more than a tenth of a processor), `asked-late` (open loop: 99th percentile
-  of the delay in asking above 100 us), `overloaded`, `unanswered`, `REFUSED`, `WRONG`. Nothing is
-  bound to a processor: Postgres, busload and the load share them all, as on a machine of its own.
+Columns: response times are in microseconds. `of ceiling` is beside ceiling:2, `x plain` beside the
+  best plain:N of the section. `batch` is requests per statement, counted by pg_stat_statements.
+  `cpu:` stands before the processors that the load, the busload server and Postgres (if it runs
+  here) used; in process, busload is part of the load. Nothing is bound to a processor. Notes:
+  `disturbed` (other programs or the machine's host took over a tenth of a processor), `asked-late`
+  (open loop: 99th percentile of the delay above 100 us), `overloaded`.
 
 Examples
-  busload-bench postgres  everything: half an hour and 10 GB of disk
-  busload-bench postgres --cluster /data/bench --rows 10M
-      the same, keeping the loaded table for the next time
-  busload-bench postgres --rows 1M --section readers,ceiling --case plain:20,in-process,ceiling:2
-  busload-bench postgres --url postgres://bench@db/bench --section low-load";
+  busload-bench postgres --cluster /data/bench  everything: half an hour, 10 GB of disk that stay
+  busload-bench postgres --rows 1M --section readers --case plain:20,in-process,ceiling:2";
 
 #[derive(Debug, Args)]
 #[command(
@@ -73,52 +48,24 @@ Examples
 )]
 pub struct Postgres {
     /// Sections to measure
-    #[arg(long, value_enum, value_delimiter = ',')]
-    #[arg(default_value = "readers,ceiling,windows,low-load,rate,small-memory,upserts")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "readers,low-load,rate,upserts"
+    )]
     pub section: Vec<Section>,
-    /// Only these ways, as plain:20, window:16, in-process, resp:300, ceiling:2, memory; or all of
-    /// a kind, as plain
-    #[arg(long, value_name = "WAY", value_delimiter = ',', value_parser = parse_way)]
-    pub case: Vec<String>,
-    /// Readers of the sections with a fixed number, and writers of the upserts
+    /// Ways to measure; the sections low-load and rate measure one of each kind
+    #[arg(long, value_name = "WAY", value_delimiter = ',')]
+    #[arg(value_parser = Approach::parse, default_value = WAYS)]
+    pub case: Vec<Approach>,
+    /// Readers of the section with a fixed number, and writers of the upserts
     #[arg(long, value_name = "N", value_parser = clients, default_value_t = 300)]
     pub readers: usize,
-    /// Distribution of the keys
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform")]
-    pub keys: Vec<Distribution>,
-    /// Connections of the readers that are not batched
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    #[arg(value_parser = connections, default_value = "10,20,50,300")]
-    pub connections: Vec<usize>,
-    /// Connections of the writers that are not batched
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    #[arg(value_parser = connections, default_value = "10,20,50")]
-    pub upsert_connections: Vec<usize>,
-    /// Keys of the fixed windows
-    #[arg(long, value_name = "K", value_delimiter = ',')]
-    #[arg(value_parser = window, default_value = "1,2,4,8,16,24,32,64")]
-    pub windows: Vec<usize>,
-    /// Microseconds after which a window's batch leaves with fewer
-    #[arg(long, value_name = "US", default_value_t = 500)]
-    pub window_wait_us: u64,
-    /// Connections to Postgres of the fixed windows
-    #[arg(long, value_name = "N", value_parser = connections, default_value_t = 20)]
-    pub window_connections: usize,
-    /// Connections to Postgres of busload, in process and as a server [default: busload's own]
-    #[arg(long, value_name = "N", value_parser = connections)]
-    pub busload_connections: Option<usize>,
     /// Further options of busload's table, in process and in the server, as
-    /// min_batch=16&write_partitions=8
+    /// connections=4&min_batch=16
     #[arg(long, value_name = "QUERY")]
     pub table_options: Option<String>,
-    /// Connections over RESP
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    #[arg(value_parser = clients, default_value = "20,300")]
-    pub resp_connections: Vec<usize>,
-    /// Numbers of readers of the section low-load
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    #[arg(value_parser = clients, default_value = "1,2,5,10,20,50,100,300")]
-    pub low_load: Vec<usize>,
     /// Rates of the section rate, in requests per second, as 10000, 10k, 1M
     #[arg(long, value_name = "RATE", value_delimiter = ',')]
     #[arg(value_parser = rate, default_value = "5k,10k,20k,40k,80k,120k,160k")]
@@ -126,24 +73,12 @@ pub struct Postgres {
     /// Rounds of measurements
     #[command(flatten)]
     pub rounds: Rounds,
-    /// Threads of the load in process; 0: the calling thread alone
+    /// Threads of the load; 0: the calling thread alone
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub workers: usize,
     /// Directory for statistics.csv (all measurements, medians as round 0) and the pictures
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
-    /// Postgres server to use
-    #[command(flatten)]
-    pub source: Source,
-    /// busload server to use
-    #[command(flatten)]
-    pub binary: Binary,
-}
-
-/// Arguments about the Postgres server and its table.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Postgres")]
-pub struct Source {
     /// A Postgres that runs, as postgres://user@host:port/database, instead of a cluster made for
     /// this
     #[arg(long, value_name = "URL", conflicts_with = "cluster", value_parser = parse_url)]
@@ -155,60 +90,165 @@ pub struct Source {
     /// Rows of the table, as 10000, 10k, 350M
     #[arg(long, value_name = "N", value_parser = parse_rows, default_value = "10M")]
     pub rows: u64,
-    /// The table's name
-    #[arg(long, value_name = "NAME", default_value = "random_read_test", value_parser = parse_name)]
-    pub relation: String,
     /// Drop the table if it is there and load it anew
     #[arg(long)]
     pub reload: bool,
-    /// shared_buffers of a cluster made here [default: enough for the table, at most 40% of memory]
-    #[arg(long, value_name = "SIZE")]
-    pub shared_buffers: Option<String>,
-    /// shared_buffers of the section small-memory
-    #[arg(long, value_name = "SIZE", default_value = "128MB")]
-    pub small_shared_buffers: String,
-    /// A setting of a cluster made here; can be given several times
+    /// A setting of a cluster made here, as shared_buffers=128MB, or shared_preload_libraries= where
+    /// pg_stat_statements is not installed; can be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub pg_setting: Vec<(String, String)>,
+    /// busload server to use
+    #[command(flatten)]
+    pub binary: Binary,
 }
 
-impl Postgres {
-    /// Returns all numbers of connections to Postgres.
-    pub fn database_connections(&self) -> impl Iterator<Item = usize> {
-        let lists = self.connections.iter().chain(&self.upsert_connections);
-        lists.chain([&self.window_connections]).chain(&self.busload_connections).copied()
+/// Ways that are measured unless others are named.
+const WAYS: &str = "ceiling:1,ceiling:2,window:1,window:2,window:4,window:8,window:16,\
+    window:24,window:32,window:64,plain:10,plain:20,plain:50,plain:300,in-process,resp:20,resp:300";
+
+/// Most connections in sections that do not look at their number.
+const CONNECTIONS: usize = 20;
+
+/// Window of the sections that compare with one, where no window was measured with many readers.
+pub const WINDOW_KEYS: usize = 32;
+
+/// Numbers of readers at low load.
+const LOW_LOAD: [usize; 8] = [1, 2, 5, 10, 20, 50, 100, 300];
+
+/// Ways to answer single-key requests from Postgres, and what they are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// Statements with very many keys.
+    Ceiling,
+    /// A statement for each request.
+    Plain,
+    /// Batches of so many keys, or of what came in a fixed time.
+    Window,
+    /// busload's library.
+    InProcess,
+    /// The busload server.
+    Resp,
+}
+
+/// A way, and how many connections or keys of a window it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Approach {
+    pub way: Way,
+    /// 0 in process.
+    pub number: usize,
+}
+
+impl Approach {
+    /// Returns the name in `--case`, in tables and in the CSV.
+    pub fn name(self) -> String {
+        match (value_name(&self.way), self.number) {
+            (name, 0) => name,
+            (name, number) => format!("{name}:{number}"),
+        }
+    }
+
+    /// Parses a value of `--case`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (way, number) = text.split_once(':').unwrap_or((text, "0"));
+        let parsed = Way::from_str(way, false).ok().zip(number.parse().ok());
+        let is_whole = |(way, number): &(Way, usize)| match way {
+            Way::InProcess => text == "in-process",
+            _ => (1..=1_000).contains(number),
+        };
+        parsed.filter(is_whole).map(|(way, number)| Self { way, number }).ok_or_else(|| {
+            format!("`{text}` is none of plain:N, window:K, in-process, resp:N, ceiling:N")
+        })
     }
 }
 
-/// Parses a number of connections to Postgres.
-fn connections(text: &str) -> Result<usize, String> {
-    count::<1, 1_000>(text)
+/// Returns the name of a value in arguments.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Parses the keys of a window.
-fn window(text: &str) -> Result<usize, String> {
-    count::<1, 10_000>(text)
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Section {
+    /// Many readers, all ways in turns
+    Readers,
+    /// From one reader to many: what a lone request pays. Plain and RESP: as many connections as
+    /// readers, 20 at most; window: the one that was best for many readers, or that of 32 keys
+    LowLoad,
+    /// Open loop of those ways (--rates): requests are due on a schedule, response times count
+    /// from then
+    Rate,
+    /// As many writers as readers, each with one INSERT .. ON CONFLICT DO UPDATE under way
+    Upserts,
 }
 
-fn parse_name(text: &str) -> Result<String, String> {
-    let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let is_name = !text.is_empty() && text.bytes().all(is_fine);
-    let name = is_name.then(|| text.to_owned());
-    name.ok_or_else(|| "it is a name of lower-case letters, digits and underscores".to_owned())
+impl Section {
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Readers => "Many readers",
+            Self::LowLoad => "Response times from one reader on",
+            Self::Rate => "Requests at a fixed rate; response times from when each was due",
+            Self::Upserts => "Many writers, upserts",
+        }
+    }
+}
+
+/// Row of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub section: Section,
+    pub approach: Approach,
+    /// Readers or writers; an open loop has a client for every request.
+    pub clients: usize,
+    /// Requests per second of an open loop.
+    pub rate: Option<u64>,
+}
+
+/// Returns the cases of a section in the order they are shown. Sections that compare with one
+/// window take that of `window` keys.
+pub fn cases(arguments: &Postgres, section: Section, window: usize) -> Vec<Case> {
+    let case = |approach, clients, rate| Case { section, approach, clients, rate };
+    let (approaches, readers) = (arguments.case.iter().copied(), arguments.readers);
+    // One of each way that was asked for, with no more connections than its clients can use.
+    let of_each_way = |clients: usize, rate| {
+        let ways = [Way::Plain, Way::Window, Way::InProcess, Way::Resp].into_iter();
+        let ways = ways.filter(|way| arguments.case.iter().any(|wanted| wanted.way == *way));
+        ways.map(move |way| {
+            let number = match way {
+                Way::Window => window,
+                Way::InProcess => 0,
+                _ => clients.min(CONNECTIONS),
+            };
+            case(Approach { way, number }, clients, rate)
+        })
+    };
+    match section {
+        Section::Readers => {
+            let clients = |of: Approach| if of.way == Way::Ceiling { of.number } else { readers };
+            approaches.map(|approach| case(approach, clients(approach), None)).collect()
+        }
+        Section::LowLoad => {
+            let counts = LOW_LOAD.into_iter().filter(|count| *count <= readers);
+            counts.flat_map(|count| of_each_way(count, None)).collect()
+        }
+        Section::Rate => {
+            let rates = arguments.rates.iter();
+            rates.flat_map(|rate| of_each_way(CONNECTIONS, Some(*rate))).collect()
+        }
+        Section::Upserts => approaches
+            .filter(|approach| !matches!(approach.way, Way::Ceiling | Way::Window))
+            .map(|approach| case(approach, readers, None))
+            .collect(),
+    }
 }
 
 /// Parses a URL without a password, which would show in the arguments of the busload server.
 fn parse_url(url: &str) -> Result<String, String> {
-    let schemes = ["postgres://", "postgresql://"].iter();
-    let Some(rest) = schemes.filter_map(|scheme| url.strip_prefix(scheme)).next() else {
+    let config: Config = url.parse().map_err(|error| format!("{error}"))?;
+    if !url.contains("://") {
         return Err("it is postgres://user@host:port/database".to_owned());
-    };
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
-    if user.contains(':') || rest.contains("password=") {
-        return Err("no password in --url, where it shows in lists of processes: \
-                    PGPASSWORD=... busload-bench .."
-            .to_owned());
+    }
+    if config.get_password().is_some() {
+        return Err("no password in --url, which everybody can see: use PGPASSWORD".to_owned());
     }
     Ok(url.to_owned())
 }
@@ -219,10 +259,9 @@ fn parse_rows(text: &str) -> Result<u64, String> {
 }
 
 fn parse_setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("a setting is NAME=VALUE".to_owned()),
-    }
+    let setting = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let setting = setting.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    setting.ok_or_else(|| "a setting is NAME=VALUE".to_owned())
 }
 
 #[cfg(test)]
@@ -244,21 +283,37 @@ pub mod tests {
             ["--readers", "0"],
             ["--rows", "0"],
             ["--rows", "10G"],
-            ["--windows", "0"],
-            ["--connections", "0"],
             ["--seconds", "0"],
-            ["--case", "plain:"],
+            ["--case", "plain"],
             ["--case", "plain:0"],
             ["--case", "in-process:3"],
-            ["--case", "magic"],
-            ["--relation", "x; drop table y"],
+            ["--case", "magic:1"],
             ["--pg-setting", "fsync"],
             ["--url", "mysql://x"],
+            ["--url", "host=x"],
             ["--url", "postgres://me:secret@db/x"],
             ["--url", "postgres://me@db/x?password=secret"],
         ] {
             assert!(parse(&wrong).is_err(), "{wrong:?}");
         }
         assert!(parse(&["--url", "postgres://me@db:5433/x"]).is_ok());
+    }
+
+    #[test]
+    fn every_section_measures_the_ways_it_can_of_those_asked_for() {
+        let names = |arguments: &[&str], section| {
+            let cases = cases(&parse(arguments).unwrap(), section, 16);
+            let name = |case: &Case| format!("{}x{}", case.approach.name(), case.clients);
+            cases.iter().map(name).collect::<Vec<_>>().join(" ")
+        };
+        let chosen = ["--readers", "7", "--case", "ceiling:2,plain:50,in-process,resp:3"];
+        let wanted = "ceiling:2x2 plain:50x7 in-processx7 resp:3x7";
+        assert_eq!(names(&chosen, Section::Readers), wanted);
+        assert_eq!(names(&chosen, Section::Upserts), "plain:50x7 in-processx7 resp:3x7");
+        let wanted = "plain:1x1 in-processx1 resp:1x1 plain:2x2 in-processx2 resp:2x2 \
+                      plain:5x5 in-processx5 resp:5x5";
+        assert_eq!(names(&chosen, Section::LowLoad), wanted);
+        let one_rate = ["--rates", "9", "--case", "window:1,plain:300"];
+        assert_eq!(names(&one_rate, Section::Rate), "plain:20x20 window:16x20");
     }
 }

@@ -1,21 +1,62 @@
-//! The Postgres under measurement: given, or a cluster of our own; and what it says about itself.
+//! The Postgres under measurement: given, or a cluster of our own; its table, and what it counts.
+//!
+//! Row `n` of the table has `n` as its key, padded to 20 digits, and a payload of 35 bytes that ends
+//! with the key. So every reply can be checked without knowing who wrote the row when.
 
-use std::str::FromStr;
-
-use anyhow::{Context, Result, anyhow, bail};
-use busload_cluster::{Cluster, ClusterError, Profile, StopMode};
+use anyhow::{Context, Result};
+use busload_cluster::{Cluster, Profile, StopMode};
 use rustix::process::Pid;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, Row, types::ToSql};
 
 use super::{arguments::Postgres, direct::connect};
 use crate::{
-    clock::{duration_ns, now_ns, pause},
-    limits::{POLL, SESSIONS_END, TABLE_BYTES_PER_ROW},
+    cli::bail_usage,
+    clock::now_ns,
+    failures::Failure,
+    limits::TABLE_BYTES_PER_ROW,
     machine::{memory_bytes, parent_named},
+    stats::float,
 };
 
-/// Extension that counts statements.
+pub const RELATION: &str = "random_read_test";
+
+/// Digits of a key.
+pub const KEY_BYTES: usize = 20;
+
+/// Text before the key in the payload of a loaded row.
+pub const LOADED: &str = "payload of row ";
+
+/// Stamps after which they begin again: a payload has room for seven digits.
+pub const STAMPS: u64 = 10_000_000;
+
+pub fn key(row: u64) -> String {
+    format!("{row:020}")
+}
+
+/// Returns the text before the key in what an upsert writes, as long as that of a loaded row.
+pub fn upserted(stamp: u64) -> String {
+    format!("upsert {:07} ", stamp % STAMPS)
+}
+
+/// Checks that a row may hold this payload. Returns the number of rows, 1.
+pub fn check(row: u64, payload: Option<&[u8]>) -> Result<u64, Failure> {
+    let Some(payload) = payload else {
+        return Err(Failure::Wrong(format!("row {row} is said to be missing")));
+    };
+    let fits = payload.split_at_checked(LOADED.len()).is_some_and(|(prefix, digits)| {
+        let is_ours = prefix == LOADED.as_bytes() || prefix.starts_with(b"upsert ");
+        let is_key = digits.len() == KEY_BYTES && digits.iter().all(u8::is_ascii_digit);
+        is_ours && is_key && str::from_utf8(digits).is_ok_and(|digits| digits.parse() == Ok(row))
+    });
+    if fits {
+        return Ok(1);
+    }
+    let payload = String::from_utf8_lossy(payload);
+    Err(Failure::Wrong(format!("row {row} is said to hold `{payload}`")))
+}
+
+/// Extension that counts statements, exactly and at once.
 const COUNTER: &str = "pg_stat_statements";
 
 /// A Postgres and the table in it.
@@ -24,24 +65,20 @@ pub struct Database {
     pub url: String,
     /// Address of the server for the driver.
     pub config: Config,
-    pub relation: String,
     cluster: Option<Cluster>,
     is_kept: bool,
     /// Connection for everything that is not measured.
-    admin: Option<Client>,
+    admin: Client,
     /// Runs only while somebody asks; so the idle connection costs nothing.
     runtime: Runtime,
-    /// Set if the extension counts statements, exactly and at once. Otherwise the server's
-    /// statistics count transactions: sessions report at their ends, and else after ten idle
-    /// seconds.
-    pub counts_statements: bool,
+    counts_statements: bool,
 }
 
 impl Database {
-    /// Connects to the given one, or makes a cluster or starts a kept one.
+    /// Connects to the given one, or makes a cluster or starts a kept one. Loads the table if it is
+    /// not there.
     pub fn open(arguments: &Postgres) -> Result<Self> {
-        let source = &arguments.source;
-        let (cluster, url) = match &source.url {
+        let (cluster, url) = match &arguments.url {
             Some(url) => (None, url.clone()),
             None => {
                 let cluster = start_cluster(arguments)?;
@@ -49,149 +86,131 @@ impl Database {
                 (Some(cluster), url)
             }
         };
-        let mut config = Config::from_str(&url).map_err(|error| anyhow!("--url: {error}"))?;
-        if let (Some(_), Ok(password)) = (&source.url, std::env::var("PGPASSWORD")) {
+        let mut config: Config = url.parse().context("the URL of Postgres")?;
+        if let Ok(password) = std::env::var("PGPASSWORD") {
             config.password(password);
         }
         config.application_name("busload-bench");
-        let mut database = Self {
-            url,
-            config,
-            relation: source.relation.clone(),
-            cluster,
-            is_kept: source.cluster.is_some(),
-            admin: None,
-            runtime: Builder::new_current_thread().enable_all().build().context("a runtime")?,
-            counts_statements: false,
-        };
-        database.connect()?;
-        database.forget_settings()?;
-        database.find_counter();
+        let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
+        let admin = runtime.block_on(connect(&config))?;
+        let (is_kept, counts_statements) = (arguments.cluster.is_some(), true);
+        let mut database =
+            Self { url, config, cluster, is_kept, admin, runtime, counts_statements };
+        let make = format!("CREATE EXTENSION IF NOT EXISTS {COUNTER}");
+        if let Err(error) = database.execute(&make).and_then(|()| database.statements()) {
+            eprintln!("no {COUNTER} ({error:#}): statements are not counted");
+            database.counts_statements = false;
+        }
+        database.prepare(arguments)?;
         Ok(database)
     }
 
-    fn connect(&mut self) -> Result<()> {
-        self.admin = Some(self.runtime.block_on(connect(&self.config))?);
-        Ok(())
-    }
-
-    /// Removes what an interrupted run has set in a kept cluster.
-    fn forget_settings(&mut self) -> Result<()> {
-        let set = "SELECT count(*) FROM pg_settings WHERE sourcefile LIKE '%postgresql.auto.conf'";
-        if self.is_own() && 0 < self.number(set)? {
-            self.restart_with_buffers(None)?;
-        }
-        Ok(())
-    }
-
-    fn find_counter(&mut self) {
-        let make = format!("CREATE EXTENSION IF NOT EXISTS {COUNTER}");
-        self.counts_statements = true;
-        if let Err(error) = self.execute(&make).and_then(|()| self.statements()) {
-            eprintln!("no {COUNTER} ({error:#}): transactions are counted instead");
-            self.counts_statements = false;
-        }
-    }
-
-    /// Describes the server's place for people.
-    pub fn place(&self) -> String {
-        match &self.cluster {
+    /// Describes the server, its settings and the table in one line.
+    pub fn describe(&self) -> Result<String> {
+        let place = match &self.cluster {
             Some(cluster) => format!("own cluster in {}", cluster.directory().display()),
             None => self.url.clone(),
-        }
-    }
-
-    /// Returns whether it is ours to restart.
-    pub fn is_own(&self) -> bool {
-        self.cluster.is_some()
+        };
+        let settings = format!(
+            "SELECT string_agg(name || ' ' || current_setting(name), '; ') || '; ' || \
+             pg_size_pretty(pg_total_relation_size('{RELATION}')) || ' with the index' \
+             FROM unnest('{{server_version, shared_buffers, fsync, synchronous_commit}}'::text[]) \
+             name"
+        );
+        let settings: String = self.query_one(&settings)?.get(0);
+        Ok(format!("Postgres: {place}; {settings}"))
     }
 
     /// Returns the server's process if it runs on this machine.
-    pub fn pid(&mut self) -> Result<Option<Pid>> {
-        let asked = "SELECT pg_backend_pid(), \
-                     inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8' \
-                     OR inet_server_addr() = '::1'";
-        let row = self.query_one(asked, &[])?;
+    pub fn pid(&self) -> Result<Option<Pid>> {
+        let row = self.query_one(
+            "SELECT pg_backend_pid(), inet_server_addr() IS NULL \
+             OR inet_server_addr() <<= '127.0.0.0/8' OR inet_server_addr() = '::1'",
+        )?;
         let session = Pid::from_raw(row.get(0)).filter(|_| row.get(1));
         Ok(session.and_then(|session| parent_named(session, "postgres")))
     }
 
-    /// Runs statements whose rows nobody needs.
-    pub fn execute(&mut self, sql: &str) -> Result<()> {
-        let admin = self.admin.as_ref().context("no connection to Postgres")?;
-        self.runtime.block_on(admin.batch_execute(sql)).map_err(described)
-    }
-
-    pub fn query(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let admin = self.admin.as_ref().context("no connection to Postgres")?;
-        self.runtime.block_on(admin.query(sql, parameters)).map_err(described)
-    }
-
-    /// Returns the only row of a statement.
-    pub fn query_one(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row> {
-        let mut rows = self.query(sql, parameters)?;
-        match (rows.pop(), rows.is_empty()) {
-            (Some(row), true) => Ok(row),
-            _ => bail!("not one row: {sql}"),
+    /// Counts the statements that name the table, since the server started to count.
+    pub fn statements(&self) -> Result<Option<u64>> {
+        if !self.counts_statements {
+            return Ok(None);
         }
+        let count: i64 = self
+            .query_one(&format!(
+                "SELECT coalesce(sum(calls), 0)::int8 FROM {COUNTER} \
+                 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+                 AND query LIKE '%{RELATION}%' AND query !~ '{COUNTER}|EXPLAIN|COPY|VACUUM'"
+            ))?
+            .get(0);
+        Ok(Some(u64::try_from(count).context("statements below 0")?))
     }
 
-    /// Returns the only number of a statement, a `bigint` from 0 on.
-    pub fn number(&mut self, sql: &str) -> Result<u64> {
-        let number: i64 = self.query_one(sql, &[])?.get(0);
-        u64::try_from(number).with_context(|| format!("below 0: {sql}"))
+    /// Runs statements whose rows nobody needs.
+    pub fn execute(&self, sql: &str) -> Result<()> {
+        Ok(self.runtime.block_on(self.admin.batch_execute(sql))?)
     }
 
-    /// Waits until sessions that were closed have reported what they did.
-    pub fn wait_for_counters(&mut self) -> Result<()> {
-        let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                      AND usename = current_user AND pid <> pg_backend_pid()";
-        let until_ns = now_ns() + duration_ns(SESSIONS_END);
-        while !self.counts_statements && 0 < self.number(others)? && now_ns() < until_ns {
-            pause(POLL);
+    pub fn query(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        Ok(self.runtime.block_on(self.admin.query(sql, parameters))?)
+    }
+
+    fn query_one(&self, sql: &str) -> Result<Row> {
+        Ok(self.runtime.block_on(self.admin.query_one(sql, &[]))?)
+    }
+
+    /// Sees to it that the table has exactly the rows asked for, and that they are in memory as far
+    /// as there is room. A table we loaded says in its comment how many rows it has: counting
+    /// hundreds of millions takes minutes.
+    fn prepare(&self, &Postgres { rows, reload, .. }: &Postgres) -> Result<()> {
+        let comment = format!("busload-bench: {rows} rows");
+        let sql = format!(
+            "SELECT obj_description(oid, 'pg_class') FROM pg_class \
+             WHERE oid = to_regclass('{RELATION}')"
+        );
+        let found: Option<Option<String>> = self.query(&sql, &[])?.first().map(|row| row.get(0));
+        match found {
+            Some(found) if !reload && found.as_ref() == Some(&comment) => {
+                eprintln!("{RELATION}: {rows} rows are there");
+            }
+            // A cluster of ours holds nothing but what we put there.
+            Some(_) if !reload && self.cluster.is_none() => bail_usage!(
+                "{RELATION} is there and is not the {rows} rows that this program loads; \
+                 --reload replaces it"
+            ),
+            _ => self.load(rows, &comment)?,
+        }
+        let prewarm = format!(
+            "CREATE EXTENSION IF NOT EXISTS pg_prewarm; \
+             SELECT pg_prewarm(c.oid) FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid \
+             WHERE c.oid = '{RELATION}'::regclass OR i.indrelid = '{RELATION}'::regclass"
+        );
+        if let Err(error) = self.execute(&prewarm) {
+            eprintln!("no pg_prewarm ({error:#}): the first rows measure a table that is not warm");
         }
         Ok(())
     }
 
-    /// Counts the statements that name the table, since the server started to count.
-    pub fn statements(&mut self) -> Result<u64> {
-        self.number(&match self.counts_statements {
-            true => format!(
-                "SELECT coalesce(sum(calls), 0)::int8 FROM {COUNTER} \
-                 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-                 AND query LIKE '%{}%' AND query !~ '{COUNTER}|EXPLAIN|COPY|VACUUM'",
-                self.relation
-            ),
-            false => "SELECT xact_commit + xact_rollback FROM pg_stat_database \
-                      WHERE datname = current_database()"
-                .to_owned(),
-        })
-    }
-
-    /// Returns the bytes of the table and of its indexes.
-    pub fn table_bytes(&mut self) -> Result<u64> {
-        let size = format!("SELECT pg_total_relation_size('{}'::regclass)", self.relation);
-        self.number(&size)
-    }
-
-    /// Returns settings as the server shows them, in one line.
-    pub fn settings(&mut self, names: &[&str]) -> Result<String> {
-        let sql = "SELECT string_agg(name || ' ' || current_setting(name), '; ' ORDER BY number) \
-                   FROM unnest($1::text[]) WITH ORDINALITY settings (name, number)";
-        Ok(self.query_one(sql, &[&names])?.get(0))
-    }
-
-    /// Restarts an own cluster with another `shared_buffers`, or with its usual one.
-    pub fn restart_with_buffers(&mut self, size: Option<&str>) -> Result<()> {
-        let set = |size: &str| {
-            format!("ALTER SYSTEM SET shared_buffers = '{}'", size.replace('\'', "''"))
-        };
-        self.execute(&size.map_or_else(|| "ALTER SYSTEM RESET ALL".to_owned(), set))?;
-        self.admin = None;
-        let cluster = self.cluster.as_ref().context("only an own cluster can be restarted")?;
-        cluster.stop(StopMode::Fast).context("cannot stop Postgres")?;
-        cluster.start().context("cannot start Postgres again")?;
-        self.connect()
+    /// Loads the table in one transaction: an interrupted load leaves nothing behind. The server
+    /// makes the rows itself, in the order of their keys, and the index afterwards.
+    fn load(&self, rows: u64, comment: &str) -> Result<()> {
+        eprintln!("{RELATION}: loading {rows} rows");
+        let started_ns = now_ns();
+        self.execute(&format!(
+            "BEGIN; DROP TABLE IF EXISTS {RELATION}; \
+             CREATE TABLE {RELATION} (pk text COLLATE \"C\", payload text); \
+             COMMENT ON TABLE {RELATION} IS '{comment}'; \
+             INSERT INTO {RELATION} SELECT key, '{LOADED}' || key \
+             FROM (SELECT lpad(number::text, {KEY_BYTES}, '0') AS key \
+             FROM generate_series(0::int8, {rows} - 1) number) keys; \
+             ALTER TABLE {RELATION} ADD PRIMARY KEY (pk); COMMIT"
+        ))?;
+        self.execute(&format!("VACUUM (FREEZE, ANALYZE) {RELATION}"))?;
+        eprintln!("loaded {rows} rows in {:.1} s", float(now_ns() - started_ns) / 1e9);
+        if let Err(error) = self.execute("CHECKPOINT") {
+            eprintln!("no checkpoint after loading: {error:#}");
+        }
+        Ok(())
     }
 }
 
@@ -199,7 +218,6 @@ impl Drop for Database {
     /// A kept cluster ends in order, so that the next start has nothing to recover; what is not
     /// kept is removed anyway.
     fn drop(&mut self) {
-        self.admin = None;
         if let Some(cluster) = self.cluster.as_ref().filter(|_| self.is_kept) {
             let _ = cluster.stop(StopMode::Fast);
         }
@@ -207,49 +225,45 @@ impl Drop for Database {
 }
 
 fn start_cluster(arguments: &Postgres) -> Result<Cluster> {
-    let start = |preload: Option<&str>| {
-        let mut builder = Cluster::builder().profile(Profile::Stock);
-        let preload = preload.map(|library| ("shared_preload_libraries", library.to_owned()));
-        for (name, value) in settings(arguments).into_iter().chain(preload) {
-            builder = builder.setting(name, value);
-        }
-        for (name, value) in &arguments.source.pg_setting {
-            builder = builder.setting(name, value);
-        }
-        if let Some(directory) = &arguments.source.cluster {
-            builder = builder.directory(directory);
-        }
-        builder.start()
-    };
-    // The extension belongs to another package on some systems.
-    let started = match start(Some(COUNTER)) {
-        Err(ClusterError::NotStarted { log, .. }) if log.contains(COUNTER) => start(None),
-        started => started,
-    };
-    started.context("cannot start a Postgres cluster")
-}
-
-/// Returns the settings that differ from a Postgres as it comes.
-fn settings(arguments: &Postgres) -> [(&'static str, String); 4] {
-    let buffers = arguments.source.shared_buffers.clone().unwrap_or_else(|| {
-        let table = arguments.source.rows.saturating_mul(TABLE_BYTES_PER_ROW);
-        let memory = memory_bytes().unwrap_or(u64::MAX) / 10 * 4;
-        format!("{}MB", (table.min(memory) >> 20).max(128))
-    });
-    let connections = arguments.database_connections().max().unwrap_or_default();
-    [
-        ("shared_buffers", buffers),
-        // The server's own sessions, and those of the busload server, come on top.
-        ("max_connections", (connections + 100).to_string()),
+    let Postgres { rows, pg_setting, cluster, .. } = arguments;
+    let memory = memory_bytes().unwrap_or(u64::MAX) / 10 * 4;
+    let buffers = (rows.saturating_mul(TABLE_BYTES_PER_ROW).min(memory) >> 20).max(128);
+    let connections = arguments.case.iter().map(|approach| approach.number).max();
+    let settings = [
+        ("shared_buffers", format!("{buffers}MB")),
+        // Those of busload come on top.
+        ("max_connections", (connections.unwrap_or_default() + 100).to_string()),
         ("checkpoint_timeout", "30min".to_owned()),
         ("max_wal_size", "8GB".to_owned()),
-    ]
+        ("shared_preload_libraries", COUNTER.to_owned()),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value));
+    let mut builder = Cluster::builder().profile(Profile::Stock);
+    for (name, value) in settings.iter().chain(pg_setting) {
+        builder = builder.setting(name, value);
+    }
+    if let Some(directory) = cluster {
+        builder = builder.directory(directory);
+    }
+    builder.start().context("cannot start a Postgres cluster")
 }
 
-/// Makes an error that people can read: the driver's own text only names the kind.
-fn described(error: tokio_postgres::Error) -> anyhow::Error {
-    match error.as_db_error() {
-        Some(database) => anyhow!("{}", database.message()),
-        None => error.into(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_row_can_hold_belongs_to_it() {
+        assert_eq!(upserted(10_000_007), "upsert 0000007 ");
+        for prefix in [LOADED.to_owned(), upserted(0), upserted(STAMPS - 1)] {
+            let payload = format!("{prefix}{}", key(7));
+            assert_eq!(check(7, Some(payload.as_bytes())), Ok(1), "{payload}");
+            assert!(check(8, Some(payload.as_bytes())).is_err(), "{payload}");
+            assert!(check(7, Some(&payload.as_bytes()[1..])).is_err(), "{payload}");
+        }
+        for wrong in ["", LOADED, "payload of rox 00000000000000000007", "upsert 0000000 00007"] {
+            assert!(matches!(check(7, Some(wrong.as_bytes())), Err(Failure::Wrong(_))), "{wrong}");
+        }
+        assert!(matches!(check(7, None), Err(Failure::Wrong(_))));
     }
 }

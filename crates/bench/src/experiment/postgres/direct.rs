@@ -6,7 +6,6 @@
 //! way of batching single-key reads can be faster than that on this machine.
 
 use std::{
-    error::Error,
     future::pending,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -16,13 +15,13 @@ use tokio::sync::Semaphore;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
 use super::{
+    database::{RELATION, check, key, upserted},
     load::{Request, Target},
-    rows::{Sequence, check, key, upserted},
 };
-use crate::failures::Failure;
+use crate::{failures::Failure, random::Random};
 
 /// Keys of one statement of the ceiling.
-pub const CEILING_KEYS: usize = 1_024;
+const CEILING_KEYS: usize = 1_024;
 
 /// Settings of every session of the bench, as busload has them: no statement is planned anew, none
 /// is compiled.
@@ -39,119 +38,110 @@ pub async fn connect(config: &Config) -> Result<Client> {
     Ok(client)
 }
 
-/// A connection and its statements.
-struct Session {
-    client: Client,
-    select: Statement,
-    select_many: Statement,
-    upsert: Statement,
-}
-
-impl Session {
-    async fn open(config: &Config, relation: &str) -> Result<Self> {
-        let client = connect(config).await?;
-        let select = format!("SELECT payload FROM {relation} WHERE pk = $1");
-        let many = format!("SELECT pk, payload FROM {relation} WHERE pk = ANY($1)");
-        let upsert = format!(
-            "INSERT INTO {relation} (pk, payload) VALUES ($1, $2) \
-             ON CONFLICT (pk) DO UPDATE SET payload = excluded.payload"
-        );
-        let select = client.prepare(&select).await?;
-        let (select_many, upsert) = (client.prepare(&many).await?, client.prepare(&upsert).await?);
-        Ok(Self { client, select, select_many, upsert })
-    }
-
-    async fn read(&self, row: u64) -> Result<u64, Failure> {
-        let found = self.client.query_opt(&self.select, &[&key(row)]).await.map_err(refused)?;
-        let payload = found.as_ref().map(|found| found.try_get::<_, &str>(0)).transpose();
-        check(row, payload.map_err(refused)?.map(str::as_bytes))
-    }
-
-    async fn read_many(&self, rows: &[u64]) -> Result<u64, Failure> {
-        let keys: Vec<String> = rows.iter().map(|row| key(*row)).collect();
-        let found = self.client.query(&self.select_many, &[&keys]).await.map_err(refused)?;
-        if found.len() != rows.len() {
-            return Err(Failure::Wrong(format!("{} rows for {} keys", found.len(), rows.len())));
-        }
-        // All keys were found and none twice, so each row only has to fit its own key.
-        found
-            .iter()
-            .map(|found| {
-                let key: &str = found.try_get(0).map_err(refused)?;
-                let payload: &str = found.try_get(1).map_err(refused)?;
-                check(key.parse().unwrap_or(u64::MAX), Some(payload.as_bytes()))
-            })
-            .sum()
-    }
-
-    async fn upsert(&self, row: u64, version: u64) -> Result<u64, Failure> {
-        let (key, payload) = (key(row), upserted(row, version));
-        match self.client.execute(&self.upsert, &[&key, &payload]).await.map_err(refused)? {
-            1 => Ok(1),
-            rows => Err(Failure::Wrong(format!("an upsert wrote {rows} rows"))),
-        }
-    }
+/// Statement that a connection repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Query {
+    Read,
+    /// Read of very many random rows of a table with this many.
+    Ceiling(u64),
+    /// Write of a row, with this stamp, whether it exists or not.
+    Upsert(u64),
 }
 
 /// Connections, each of which answers one request at a time.
 pub struct Pool {
-    idle: Mutex<Vec<Session>>,
+    query: Query,
+    idle: Mutex<Vec<(Client, Statement)>>,
     free: Semaphore,
-    /// Further rows of each read: a pool for the ceiling has them.
-    further: Option<Mutex<Sequence>>,
 }
 
 impl Pool {
-    pub async fn open(
-        config: &Config,
-        relation: &str,
-        connections: usize,
-        further: Option<Sequence>,
-    ) -> Result<Self> {
+    pub async fn open(config: Config, connections: usize, query: Query) -> Result<Self> {
+        let sql = match query {
+            Query::Read => format!("SELECT payload FROM {RELATION} WHERE pk = $1"),
+            Query::Ceiling(_) => {
+                format!("SELECT pk, payload FROM {RELATION} WHERE pk = ANY($1)")
+            }
+            Query::Upsert(_) => format!(
+                "INSERT INTO {RELATION} (pk, payload) VALUES ($1, $2) \
+                 ON CONFLICT (pk) DO UPDATE SET payload = excluded.payload"
+            ),
+        };
         let mut idle = Vec::with_capacity(connections);
         for _ in 0..connections {
-            idle.push(Session::open(config, relation).await?);
+            let client = connect(&config).await?;
+            let statement = client.prepare(&sql).await?;
+            idle.push((client, statement));
         }
-        let (idle, free) = (Mutex::new(idle), Semaphore::new(connections));
-        Ok(Self { idle, free, further: further.map(Mutex::new) })
+        Ok(Self { query, idle: Mutex::new(idle), free: Semaphore::new(connections) })
     }
 
-    /// Returns the rows of a read of the ceiling, sorted as busload sends them: Postgres would sort
-    /// them itself otherwise.
-    fn many(&self, row: u64) -> Option<Vec<u64>> {
-        let mut further = lock(self.further.as_ref()?);
-        let mut rows: Vec<u64> = (1..CEILING_KEYS).map(|_| further.next()).collect();
-        rows.push(row);
-        rows.sort_unstable();
-        rows.dedup();
-        Some(rows)
+    fn idle(&self) -> MutexGuard<'_, Vec<(Client, Statement)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ask_on(
+        &self,
+        client: &Client,
+        statement: &Statement,
+        row: u64,
+    ) -> Result<u64, Failure> {
+        match self.query {
+            Query::Read => {
+                let found = client.query_opt(statement, &[&key(row)]).await.map_err(refused)?;
+                let payload: Option<&str> = found.as_ref().and_then(|found| found.get(0));
+                check(row, payload.map(str::as_bytes))
+            }
+            Query::Ceiling(rows) => {
+                let keys = ceiling_keys(row, rows);
+                let found = client.query(statement, &[&keys]).await.map_err(refused)?;
+                if found.len() != keys.len() {
+                    let counts = format!("{} rows for {} keys", found.len(), keys.len());
+                    return Err(Failure::Wrong(counts));
+                }
+                // All keys were found and none twice, so each row only has to fit its own key.
+                let checked = found.iter().map(|found| {
+                    let (key, payload): (&str, Option<&str>) = (found.get(0), found.get(1));
+                    check(key.parse().unwrap_or(u64::MAX), payload.map(str::as_bytes))
+                });
+                checked.sum()
+            }
+            Query::Upsert(stamp) => {
+                let (key, prefix) = (key(row), upserted(stamp));
+                let payload = format!("{prefix}{key}");
+                match client.execute(statement, &[&key, &payload]).await.map_err(refused)? {
+                    1 => Ok(1),
+                    rows => Err(Failure::Wrong(format!("an upsert wrote {rows} rows"))),
+                }
+            }
+        }
     }
 }
 
 impl Target for Pool {
-    async fn ask(&self, Request { row, version, .. }: Request) -> Result<u64, Failure> {
-        let many = self.many(row);
+    async fn ask(&self, Request { row, .. }: Request) -> Result<u64, Failure> {
         let _permit = self.free.acquire().await.expect("the semaphore is never closed");
-        let session = lock(&self.idle).pop();
+        let session = self.idle().pop();
         // A task that was ended has not given its connection back: the load is over.
-        let Some(session) = session else { return pending().await };
-        let outcome = match (version, many) {
-            (Some(version), _) => session.upsert(row, version).await,
-            (None, Some(rows)) => session.read_many(&rows).await,
-            (None, None) => session.read(row).await,
-        };
-        lock(&self.idle).push(session);
+        let Some((client, statement)) = session else { return pending().await };
+        let outcome = self.ask_on(&client, &statement, row).await;
+        self.idle().push((client, statement));
         outcome
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns keys of a row and of many others, sorted as busload sends them: Postgres would sort them
+/// itself otherwise.
+fn ceiling_keys(row: u64, rows: u64) -> Vec<String> {
+    let mut random = Random::new(row);
+    let further = std::iter::repeat_with(|| random.below(rows)).take(CEILING_KEYS - 1);
+    let mut rows: Vec<u64> = further.chain([row]).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    rows.into_iter().map(key).collect()
 }
 
-/// Makes an error of the driver a refusal. Its own text names the kind only; the cause says what
-/// happened.
+/// Makes an error of the driver a refusal, with its cause: its own text names the kind only.
 fn refused(error: tokio_postgres::Error) -> Failure {
-    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    Failure::Refused(format!("{error}{cause}"))
+    Failure::Refused(format!("{:#}", anyhow::Error::from(error)))
 }

@@ -6,21 +6,17 @@
 //! ```
 //!
 //! Clients are tasks of one runtime, whatever they ask, so that ways differ in what answers only:
-//! the calling thread alone (no wakeups between threads, the default) or `--workers` threads. Every
-//! thread notes what it sees in counters of its own.
+//! the calling thread alone (no wakeups between threads, the default) or `--workers` threads.
 
 use std::{
     future::Future,
     num::NonZeroU64,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -28,15 +24,12 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    cases::{Case, Operation, Pace},
-    rows::Sequence,
-};
 use crate::{
     clock::{Window, now_ns, pause},
-    counters::{Counters, Shards},
+    counters::Counters,
     failures::Failure,
     limits::{OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, SILENCE},
+    random::Random,
     schedule::Schedule,
     stats::record,
 };
@@ -47,8 +40,8 @@ pub struct Request {
     /// Number of the client, or in an open loop of the request.
     pub client: usize,
     pub row: u64,
-    /// Version of the row that is to be written; without one it is read.
-    pub version: Option<u64>,
+    /// Stamp that the row is to be written with; without one it is read.
+    pub stamp: Option<u64>,
 }
 
 /// Target that answers the requests of clients.
@@ -58,204 +51,274 @@ pub trait Target: Send + Sync + 'static {
 }
 
 /// Plan of a load.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    pub case: Case,
+    /// Clients of a closed loop.
+    pub clients: usize,
+    /// Requests per second of an open loop, whatever is still unanswered.
+    pub rate: Option<u64>,
     /// Rows of the table.
     pub rows: u64,
+    pub stamp: Option<u64>,
     pub seed: u64,
-    pub window: Window,
-    /// Version of the first upsert.
-    pub first_version: u64,
 }
 
-impl Plan {
-    /// Makes one sequence of rows after the other for the clients.
-    fn sequences(&self) -> impl Iterator<Item = Sequence> + use<> {
-        Sequence::of_clients(self.case.keys, self.rows, self.seed)
-    }
+/// Makes a runtime of the calling thread alone (`workers` 0) or of that many threads.
+pub fn runtime(workers: usize) -> Result<Runtime> {
+    let mut builder = match workers {
+        0 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(workers.max(1)).enable_all().build().context("a runtime")
 }
 
-/// The runtime of a load, and the counters of its threads.
-pub struct Tasks {
-    runtime: Runtime,
-    shards: Arc<Shards>,
-}
-
-impl Tasks {
-    /// Makes a runtime of the calling thread alone (`workers` 0) or of that many threads.
-    pub fn new(workers: usize) -> Result<Self> {
-        let shards = Arc::new(Shards::new(workers)?);
-        let mut builder = match workers {
-            0 => Builder::new_current_thread(),
-            _ => Builder::new_multi_thread(),
-        };
-        if 0 < workers {
-            let entered = Arc::clone(&shards);
-            builder.worker_threads(workers).on_thread_start(move || entered.enter());
-        }
-        let runtime = builder.enable_all().build().context("a runtime")?;
-        Ok(Self { runtime, shards })
+/// Runs clients of `target` until the window ends.
+pub fn run<T: Target>(
+    runtime: &Runtime,
+    target: T,
+    plan: Plan,
+    window: Window,
+) -> Result<Counters> {
+    let load = Arc::new(Load { target, plan, window, counters: Mutex::new(Counters::new()?) });
+    match plan.rate {
+        None => runtime.block_on(run_closed(&load))?,
+        Some(rate) => thread::scope(|scope| {
+            let (sender, dues) = unbounded_channel();
+            scope.spawn(|| announce(rate, window, sender));
+            runtime.block_on(run_open(&load, dues));
+        }),
     }
-
-    /// Runs something on the runtime, as opening connections.
-    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
-    }
-
-    /// Runs clients of `target` until the window ends.
-    pub fn run<T: Target>(&self, target: T, plan: Plan) -> Result<Counters> {
-        let load = Arc::new(Load {
-            target,
-            versions: AtomicU64::new(plan.first_version),
-            unanswered: AtomicUsize::new(0),
-            shards: Arc::clone(&self.shards),
-            plan,
-        });
-        match load.plan.case.pace {
-            Pace::Closed => self.block_on(run_closed(&load))?,
-            Pace::Rate(rate) => thread::scope(|scope| {
-                let (sender, dues) = unbounded_channel();
-                let timing = thread::Builder::new().name("timing".to_owned());
-                let announced = timing.spawn_scoped(scope, || load.announce(rate, sender));
-                announced.context("a thread for timing")?;
-                self.block_on(follow(&load, dues))
-            })?,
-        }
-        let mut total = self.shards.total()?;
-        total.versions = load.versions.load(Ordering::Relaxed) - load.plan.first_version;
-        Ok(total)
-    }
+    Ok(std::mem::replace(&mut *load.counters(), Counters::new()?))
 }
 
 /// A load under way.
 struct Load<T> {
     target: T,
     plan: Plan,
-    shards: Arc<Shards>,
-    versions: AtomicU64,
-    /// Requests of an open loop without an answer.
-    unanswered: AtomicUsize,
+    window: Window,
+    counters: Mutex<Counters>,
 }
 
 impl<T: Target> Load<T> {
-    async fn ask(&self, client: usize, row: u64) -> Result<u64, Failure> {
-        let next = || self.versions.fetch_add(1, Ordering::Relaxed);
-        let version = (self.plan.case.operation == Operation::Upsert).then(next);
-        self.target.ask(Request { client, row, version }).await
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the random numbers of a client.
+    fn random(&self, client: usize) -> Random {
+        let client = u64::try_from(client).expect("a count fits in 64 bits");
+        Random::new(Random::new(self.plan.seed ^ client.rotate_left(32)).next())
     }
 
     /// Notes the answer to a request that was sent, or due, at `since_ns`.
     fn note(&self, row: u64, outcome: Result<u64, Failure>, since_ns: u64, now_ns: u64) {
-        let (window, case) = (self.plan.window, self.plan.case);
-        let mut counters = self.shards.own();
-        match (outcome, case.pace) {
+        let (Plan { rate, stamp, .. }, window) = (self.plan, self.window);
+        let mut counters = self.counters();
+        match (outcome, rate) {
             (Err(failure), _) => return counters.failed.add(failure),
-            (Ok(rows), Pace::Closed) => counters.answer(window, rows, since_ns, now_ns),
-            (Ok(_), Pace::Rate(_)) => counters.answer_due(window, since_ns, now_ns),
+            (Ok(rows), None) => counters.answer(window, rows, since_ns, now_ns),
+            (Ok(_), Some(_)) => counters.answer_due(window, since_ns, now_ns),
         }
-        if case.operation == Operation::Upsert {
+        if stamp.is_some() {
             counters.acknowledge(row);
         }
     }
 
-    /// Says when requests are due, in time. Gives up when too many are unanswered: the system is
-    /// past its limit. Sleeping is exact to some 10 us with the slack of this thread's timers
-    /// turned off; it never polls, as that would take a processor from Postgres.
-    fn announce(&self, rate: u64, dues: UnboundedSender<u64>) {
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let until_ns = self.plan.window.until_ns;
-        let mut schedule = Schedule::new(now_ns(), rate);
-        while schedule.next_due_ns() < until_ns {
-            while let Some((_, due_ns)) = schedule.poll(now_ns().min(until_ns - 1)) {
-                if OPEN_LOOP_TASKS <= self.unanswered.fetch_add(1, Ordering::Relaxed) {
-                    self.shards.own().overloaded = true;
-                    return;
-                }
-                let _ = dues.send(due_ns);
-            }
-            pause(Duration::from_nanos(schedule.next_due_ns().saturating_sub(now_ns())));
+    async fn repeat(self: Arc<Self>, client: usize) {
+        let Plan { rows, stamp, .. } = self.plan;
+        let (mut random, mut asked_ns) = (self.random(client), now_ns());
+        while asked_ns < self.window.until_ns {
+            let row = random.below(rows);
+            let outcome = self.target.ask(Request { client, row, stamp }).await;
+            let answered_ns = now_ns();
+            self.note(row, outcome, asked_ns, answered_ns);
+            asked_ns = answered_ns;
         }
+    }
+
+    async fn ask_once(self: Arc<Self>, request: Request, due_ns: u64) {
+        let mut pending = Pending { load: &*self, due_ns, is_answered: false };
+        if self.window.contains(due_ns) {
+            record(&mut self.counters().late_ns, now_ns().saturating_sub(due_ns));
+        }
+        let outcome = self.target.ask(request).await;
+        pending.is_answered = true;
+        self.note(request.row, outcome, due_ns, now_ns());
     }
 }
 
-/// Runs the clients of a closed loop.
 async fn run_closed<T: Target>(load: &Arc<Load<T>>) -> Result<()> {
-    let mut clients = JoinSet::new();
-    let sequences = load.plan.sequences().take(load.plan.case.clients);
-    for (client, rows) in sequences.enumerate() {
-        clients.spawn(repeat(Arc::clone(load), client, rows));
-    }
-    let left = Duration::from_nanos(load.plan.window.until_ns.saturating_sub(now_ns()));
-    let all = async {
-        while let Some(ended) = clients.join_next().await {
-            ended.context("a client")?;
-        }
-        Ok(())
-    };
-    match timeout(left + SILENCE, all).await {
-        Ok(ended) => ended,
-        Err(_) => {
-            bail!("requests are still unanswered {SILENCE:?} after the end of the measurement")
-        }
-    }
+    let clients = 0..load.plan.clients;
+    let tasks: JoinSet<_> = clients.map(|client| Arc::clone(load).repeat(client)).collect();
+    let left = Duration::from_nanos(load.window.until_ns.saturating_sub(now_ns()));
+    let ended = timeout(left + SILENCE, tasks.join_all()).await;
+    ended.map(drop).with_context(|| {
+        format!("requests are still unanswered {SILENCE:?} after the end of the measurement")
+    })
 }
 
-async fn repeat<T: Target>(load: Arc<Load<T>>, client: usize, mut rows: Sequence) {
-    let mut asked_ns = now_ns();
-    while asked_ns < load.plan.window.until_ns {
-        let row = rows.next();
-        let outcome = load.ask(client, row).await;
-        let answered_ns = now_ns();
-        load.note(row, outcome, asked_ns, answered_ns);
-        asked_ns = answered_ns;
-    }
-}
-
-/// Starts a task for every request of an open loop when it is due.
-async fn follow<T: Target>(load: &Arc<Load<T>>, mut dues: UnboundedReceiver<u64>) -> Result<()> {
-    let mut tasks = JoinSet::new();
-    let mut rows = load.plan.sequences().next().context("a sequence of rows")?;
-    let mut number = 0;
+/// Starts a task for every request when it is due. Gives up when too many are unanswered: the
+/// system is past its limit.
+async fn run_open<T: Target>(load: &Arc<Load<T>>, mut dues: UnboundedReceiver<u64>) {
+    let Plan { rows, stamp, .. } = load.plan;
+    let (mut tasks, mut random, mut client) = (JoinSet::new(), load.random(0), 0);
     while let Some(due_ns) = dues.recv().await {
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(ask_once(Arc::clone(load), number, rows.next(), due_ns));
-        number += 1;
+        if OPEN_LOOP_TASKS <= tasks.len() + dues.len() {
+            load.counters().overloaded = true;
+            break;
+        }
+        let request = Request { client, row: random.below(rows), stamp };
+        tasks.spawn(Arc::clone(load).ask_once(request, due_ns));
+        client += 1;
     }
+    drop(dues);
     let all = async { while tasks.join_next().await.is_some() {} };
     if timeout(OPEN_LOOP_DRAIN, all).await.is_err() {
         tasks.shutdown().await;
     }
-    Ok(())
 }
 
-async fn ask_once<T: Target>(load: Arc<Load<T>>, number: usize, row: u64, due_ns: u64) {
-    let (window, sent_ns) = (load.plan.window, now_ns());
-    if window.contains(due_ns) {
-        record(&mut load.shards.own().late_ns, sent_ns.saturating_sub(due_ns));
+/// Says when requests are due, in time. Sleeping is exact to some 10 us with the slack of this
+/// thread's timers turned off; it never polls, as that would take a processor from Postgres.
+fn announce(rate: u64, window: Window, dues: UnboundedSender<u64>) {
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let mut schedule = Schedule::new(now_ns(), rate);
+    while schedule.next_due_ns() < window.until_ns {
+        while let Some((_, due_ns)) = schedule.poll(now_ns().min(window.until_ns - 1)) {
+            if dues.send(due_ns).is_err() {
+                return;
+            }
+        }
+        pause(Duration::from_nanos(schedule.next_due_ns().saturating_sub(now_ns())));
     }
-    let mut pending = Pending { shards: &load.shards, due_ns, window, is_answered: false };
-    let outcome = load.ask(number, row).await;
-    pending.is_answered = true;
-    load.unanswered.fetch_sub(1, Ordering::Relaxed);
-    load.note(row, outcome, due_ns, now_ns());
 }
 
 /// A request under way; when its task is ended from outside, it counts as never answered.
-struct Pending<'a> {
-    shards: &'a Shards,
+struct Pending<'a, T: Target> {
+    load: &'a Load<T>,
     due_ns: u64,
-    window: Window,
     is_answered: bool,
 }
 
-impl Drop for Pending<'_> {
+impl<T: Target> Drop for Pending<'_, T> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.shards.own().give_up(self.window, self.due_ns, now_ns());
+            self.load.counters().give_up(self.load.window, self.due_ns, now_ns());
         }
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::clock::TRIES;
+
+    /// Way in which a target answers.
+    #[derive(Clone, Copy)]
+    enum Answers {
+        AtOnce,
+        Never,
+        Wrongly,
+        /// The 60th request keeps all later ones waiting for 200 ms.
+        Stalled,
+    }
+
+    struct Fake {
+        answers: Answers,
+        asked: AtomicU64,
+        turn: tokio::sync::Mutex<()>,
+    }
+
+    impl Target for Arc<Fake> {
+        async fn ask(&self, request: Request) -> Result<u64, Failure> {
+            assert!(request.row < 1_000);
+            let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+            tokio::task::yield_now().await;
+            match self.answers {
+                Answers::AtOnce => Ok(1),
+                Answers::Never => std::future::pending().await,
+                Answers::Wrongly => Err(Failure::Wrong("no".to_owned())),
+                Answers::Stalled => {
+                    let _turn = self.turn.lock().await;
+                    if number == 60 {
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                    Ok(1)
+                }
+            }
+        }
+    }
+
+    /// Runs a load for some milliseconds after a warm-up of ten, until `is_fine` says that it could
+    /// be measured: other work may stand in its way. `is_fine` gets what it counted, and how many
+    /// requests the target saw.
+    fn check(
+        answers: Answers,
+        rate: Option<u64>,
+        workers: usize,
+        ms: u64,
+        is_fine: impl Fn(Counters, u64) -> bool,
+    ) {
+        let was_fine = (0..TRIES).any(|_| {
+            let (asked, turn) = Default::default();
+            let fake = Arc::new(Fake { answers, asked, turn });
+            let from_ns = now_ns() + 10_000_000;
+            let window = Window { from_ns, until_ns: from_ns + ms * 1_000_000 };
+            let plan = Plan { clients: 7, rate, rows: 1_000, stamp: Some(1), seed: 1 };
+            let target = Arc::clone(&fake);
+            let counters = run(&runtime(workers).unwrap(), target, plan, window).unwrap();
+            is_fine(counters, fake.asked.load(Ordering::SeqCst))
+        });
+        assert!(was_fine);
+    }
+
+    #[test]
+    fn every_answer_of_a_closed_loop_is_counted_once_on_any_number_of_threads() {
+        for workers in [0, 1, 3] {
+            check(Answers::AtOnce, None, workers, 30, |counters, asked| {
+                assert_eq!((counters.answered_ever, counters.failed.count()), (asked, 0));
+                assert_eq!(counters.latency_ns.len(), counters.answered);
+                0 < counters.answered && !counters.acknowledged.is_empty()
+            });
+        }
+        check(Answers::Wrongly, None, 0, 10, |counters, asked| {
+            assert_eq!((counters.answered_ever, counters.failed.wrong.count), (0, asked));
+            counters.acknowledged.is_empty()
+        });
+    }
+
+    #[test]
+    fn an_open_loop_asks_at_its_rate() {
+        check(Answers::AtOnce, Some(1_000), 0, 190, |counters, asked| {
+            assert_eq!((counters.answered_ever, counters.unanswered), (asked, 0));
+            assert_eq!(counters.latency_ns.len(), counters.late_ns.len());
+            assert!(asked <= 200 && !counters.overloaded, "{asked}");
+            100 <= asked
+        });
+    }
+
+    #[test]
+    fn what_is_never_answered_counts_with_the_time_it_waited() {
+        check(Answers::Never, Some(500), 0, 40, |counters, _| {
+            assert_eq!(counters.answered_ever, 0);
+            assert!(counters.unanswered <= 20, "{counters:?}");
+            assert_eq!(counters.latency_ns.len(), counters.unanswered);
+            // The histogram is exact to a thousandth.
+            let least = u128::from(counters.latency_ns.min());
+            0 < counters.unanswered && OPEN_LOOP_DRAIN.mul_f64(0.99).as_nanos() <= least
+        });
+    }
+
+    #[test]
+    fn a_stall_is_charged_for_every_request_it_kept_waiting() {
+        check(Answers::Stalled, Some(1_000), 0, 390, |counters, _| {
+            // 200 of 390 requests waited, half of them at least 100 ms: a closed loop would have
+            // noticed one. A machine that is busy stalls by itself: then more of them waited.
+            80_000_000 < counters.latency_ns.value_at_quantile(0.8)
+                && counters.latency_ns.value_at_quantile(0.2) < 80_000_000
+        });
+    }
+}

@@ -1,11 +1,14 @@
-//! Requests to the busload server over RESP, on connections that clients share.
+//! busload as a target: its library in this process, and its server over RESP.
 //!
-//! Clients leave their requests with the task of a connection, which sends all it has with one
-//! write and hands out all replies that one read brought: what the driver of Postgres does, too.
+//! Over RESP, clients leave their requests with the task of a connection, which sends all it has
+//! with one write and hands out all replies that one read brought: what the driver of Postgres
+//! does, too.
 
-use std::{collections::VecDeque, net::SocketAddr};
+use std::{collections::VecDeque, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use busload_batch::DispatchPolicy;
+use busload_postgres::{Environment, Error, Options, Table};
 use busload_resp::reply::Reply;
 use bytes::{Buf, BytesMut};
 use tokio::{
@@ -18,10 +21,38 @@ use tokio::{
 };
 
 use super::{
+    database::{check, key, upserted},
     load::{Request, Target},
-    rows::{KEY_BYTES, check, upserted},
 };
 use crate::failures::Failure;
+
+/// Connects the library to the table at `url`, to send batches by busload's own policy or with so
+/// many keys or after so long. Must be called on the runtime of the load.
+pub async fn open_library(url: String, window: Option<(usize, Duration)>) -> Result<Table> {
+    let options = Options { url: Some(url), ..Options::default() };
+    let settings = options.resolve("bench", &Environment::of_process());
+    let mut settings = settings.context("busload's library")?;
+    if let Some((keys, wait)) = window {
+        settings.queue.batch_entries_max = keys;
+        settings.queue.dispatch = DispatchPolicy::Window { entries: keys, wait };
+    }
+    let table = Table::start(settings);
+    table.connected().await.context("busload's library")?;
+    Ok(table)
+}
+
+impl Target for Table {
+    async fn ask(&self, Request { row, stamp, .. }: Request) -> Result<u64, Failure> {
+        let key = key(row);
+        let refused = |error: Error| Failure::Refused(error.to_string());
+        let Some(stamp) = stamp else {
+            let found = self.get(key.as_bytes()).await.map_err(refused)?;
+            return check(row, found.as_ref().and_then(|found| found.get(0)));
+        };
+        let payload = format!("{}{key}", upserted(stamp));
+        self.set(key.as_bytes(), payload).await.map(|()| 1).map_err(refused)
+    }
+}
 
 /// Bytes that one read may bring.
 const READ_BYTES: usize = 64 << 10;
@@ -32,24 +63,15 @@ const REQUESTS: usize = 1_024;
 /// A request as bytes, and the client that waits for its reply.
 type Waiting = (String, oneshot::Sender<Reply>);
 
-/// A table of the busload server.
+/// Connections to the busload server, whose table has the name `bench`.
 pub struct Resp {
     connections: Vec<UnboundedSender<Waiting>>,
-    /// Requests up to the row's key.
-    get: String,
-    set: String,
 }
 
 impl Resp {
-    /// Connects. `prefix` stands before a row's key: the table's name and a colon, or nothing.
-    pub async fn open(address: SocketAddr, connections: usize, prefix: &str) -> Result<Self> {
-        let key_bytes = prefix.len() + KEY_BYTES;
-        let mut resp = Self {
-            connections: Vec::with_capacity(connections),
-            get: format!("*2\r\n$3\r\nGET\r\n${key_bytes}\r\n{prefix}"),
-            set: format!("*3\r\n$3\r\nSET\r\n${key_bytes}\r\n{prefix}"),
-        };
-        for _ in 0..connections {
+    pub async fn open(address: SocketAddr, count: usize) -> Result<Self> {
+        let mut connections = Vec::with_capacity(count);
+        for _ in 0..count {
             let stream = TcpStream::connect(address).await;
             let stream = stream.with_context(|| format!("no connection to {address}"))?;
             stream.set_nodelay(true)?;
@@ -59,26 +81,25 @@ impl Resp {
                     eprintln!("over RESP: {error:#}");
                 }
             });
-            resp.connections.push(sender);
+            connections.push(sender);
         }
-        Ok(resp)
+        Ok(Self { connections })
     }
 }
 
 impl Target for Resp {
-    async fn ask(&self, Request { client, row, version }: Request) -> Result<u64, Failure> {
-        let request = match version {
-            None => format!("{}{row:020}\r\n", self.get),
-            Some(version) => {
-                let payload = upserted(row, version);
-                format!("{}{row:020}\r\n${}\r\n{payload}\r\n", self.set, payload.len())
+    async fn ask(&self, Request { client, row, stamp }: Request) -> Result<u64, Failure> {
+        let request = match stamp.map(upserted) {
+            None => format!("*2\r\n$3\r\nGET\r\n$26\r\nbench:{row:020}\r\n"),
+            Some(prefix) => {
+                format!("*3\r\n$3\r\nSET\r\n$26\r\nbench:{row:020}\r\n$35\r\n{prefix}{row:020}\r\n")
             }
         };
         let (sender, reply) = oneshot::channel();
         // Of a connection that has failed nobody receives, and the reply's sender is dropped.
         let _ = self.connections[client % self.connections.len()].send((request, sender));
         let closed = |_| Failure::Refused("the connection is closed".to_owned());
-        match (reply.await.map_err(closed)?, version) {
+        match (reply.await.map_err(closed)?, stamp) {
             (Reply::Error(text), _) => Err(Failure::Refused(String::from_utf8_lossy(&text).into())),
             (Reply::Bulk(payload), None) => check(row, Some(&payload)),
             (Reply::Null(_), None) => check(row, None),
@@ -131,28 +152,23 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::experiment::postgres::rows::LOADED;
+    use crate::experiment::postgres::database::LOADED;
 
-    /// Asks a server that takes a request of this many bytes and replies in two pieces.
-    async fn ask(
-        request: &str,
-        reply: &str,
-        cut: usize,
-        version: Option<u64>,
-    ) -> Result<u64, Failure> {
+    /// Asks a server that takes these bytes as a request and replies in two pieces.
+    async fn ask(asked: &str, reply: &str, cut: usize, stamp: Option<u64>) -> Result<u64, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let resp = Resp::open(listener.local_addr().unwrap(), 1, "bench:").await.unwrap();
+        let resp = Resp::open(listener.local_addr().unwrap(), 1).await.unwrap();
         let (mut socket, _) = listener.accept().await.unwrap();
         let answer = async {
-            let mut received = vec![0; request.len()];
+            let mut received = vec![0; asked.len()];
             socket.read_exact(&mut received).await.unwrap();
-            assert_eq!(std::str::from_utf8(&received).unwrap(), request);
+            assert_eq!(String::from_utf8_lossy(&received), asked);
             socket.write_all(&reply.as_bytes()[..cut]).await.unwrap();
             tokio::task::yield_now().await;
             socket.write_all(&reply.as_bytes()[cut..]).await.unwrap();
             drop(socket);
         };
-        tokio::join!(resp.ask(Request { client: 3, row: 42, version }), answer).0
+        tokio::join!(resp.ask(Request { client: 3, row: 42, stamp }), answer).0
     }
 
     #[tokio::test]
