@@ -32,21 +32,18 @@ impl Distance {
             first_byte: Duration::from_millis(self.first_byte),
             jitter: Duration::from_millis(self.jitter.min(self.first_byte)),
             bandwidth: self.bandwidth,
-            line: 0,
-            rules: Vec::new(),
+            ..Faults::default()
         }
     }
 
     /// Describes the distance in a few words.
     pub fn text(&self) -> String {
-        let bandwidth = match self.bandwidth {
+        let Self { first_byte, jitter, bandwidth } = self;
+        let bandwidth = match bandwidth {
             0 => "no limit of bytes".to_owned(),
-            bandwidth => bytes_text(bandwidth),
+            bandwidth => bytes_text(*bandwidth),
         };
-        format!(
-            "store {} ms away, +-{}, {bandwidth} a second and response",
-            self.first_byte, self.jitter
-        )
+        format!("store {first_byte} ms away, +-{jitter}, {bandwidth} a second and response")
     }
 }
 
@@ -60,19 +57,15 @@ pub struct Remote {
 impl Remote {
     /// Serves the directories below `root`/bucket as prefixes.
     pub fn start(root: &Path, distance: Distance, seed: u64) -> Result<Self> {
-        let bucket = Bucket::start(root).context("an S3 server")?;
-        Self::in_front_of(Arc::new(bucket), distance, seed)
+        let bucket = Arc::new(Bucket::start(root).context("an S3 server")?);
+        let proxy = FaultProxy::start(bucket.address(), seed, distance.faults());
+        Ok(Self { proxy: proxy.context("a proxy")?, bucket })
     }
 
     /// Serves the same bucket at another distance.
     pub fn beside(&self, distance: Distance, seed: u64) -> Result<Self> {
-        Self::in_front_of(Arc::clone(&self.bucket), distance, seed)
-    }
-
-    fn in_front_of(bucket: Arc<Bucket>, distance: Distance, seed: u64) -> Result<Self> {
-        let proxy =
-            FaultProxy::start(bucket.address(), seed, distance.faults()).context("a proxy")?;
-        Ok(Self { proxy, bucket })
+        let proxy = FaultProxy::start(self.bucket.address(), seed, distance.faults());
+        Ok(Self { proxy: proxy.context("a proxy")?, bucket: Arc::clone(&self.bucket) })
     }
 
     /// Returns the address of the proxy.
@@ -85,7 +78,7 @@ impl Remote {
         self.bucket.directory()
     }
 
-    /// The URL of a store through the proxy.
+    /// Returns the URL of a store through the proxy.
     pub fn url(&self, prefix: &str) -> String {
         url(self.proxy.address(), prefix)
     }

@@ -3,9 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::{self, File},
-    io::{self, BufWriter, Write},
-    os::unix::fs::FileExt,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -118,27 +116,22 @@ impl Store {
         })
     }
 
-    /// Writes a table file with all chunks that `push_all` pushes, in their order.
+    /// Writes a table file, made in memory, with all chunks that `push_all` pushes, in their order.
     pub fn add_file(
         &mut self,
         kind: FileKind,
         push_all: impl FnOnce(&mut Push<'_>) -> io::Result<()>,
     ) -> Result<()> {
-        let unnamed = self.directory.join("unnamed");
         let mut pushed = Vec::new();
-        let out = Summing { out: BufWriter::new(File::create(&unnamed)?), crc: 0 };
-        let (spec, mut out) =
-            write(out, kind, &mut pushed, push_all).context("cannot write a table file")?;
-        out.flush()?;
+        let (spec, bytes) = write(kind, &mut pushed, push_all).context("writing a table file")?;
         let id = spec.id.to_string();
         let name = match kind {
             FileKind::Classic => id.clone(),
             FileKind::Archive => format!("{id}.darc"),
         };
-        let path = self.directory.join(&name);
-        fs::rename(&unnamed, &path)?;
-        let (index, bytes, index_from) =
-            index_of(&path, kind, spec).context("a table file just written")?;
+        fs::write(self.directory.join(&name), &bytes).context("cannot write a table file")?;
+        let (crc, length) = (crc32c::crc32c(&bytes), u64::try_from(bytes.len())?);
+        let (index, index_from) = index_of(&bytes.into(), kind, spec)?;
         let file = u32::try_from(self.files.len()).context("a count of files")?;
         for (address, contents_bytes) in pushed {
             let position = index.find(&address);
@@ -151,7 +144,7 @@ impl Store {
                 bail!("two chunks of the store have the address {address}");
             }
         }
-        let (crc, chunk_count) = (out.crc, spec.chunk_count);
+        let (bytes, chunk_count) = (length, spec.chunk_count);
         self.files.push(TableFile { name, id, kind, bytes, crc, chunk_count, index_from });
         self.specs.push(spec);
         Ok(())
@@ -163,14 +156,9 @@ impl Store {
             .context("cannot write a manifest")
     }
 
-    /// Returns the number of the chunk with this address.
-    pub fn number(&self, address: &ChunkAddress) -> Option<u32> {
-        self.by_address.get(address).copied()
-    }
-
     /// Returns the chunk with this address.
     pub fn find(&self, address: &ChunkAddress) -> Option<&Chunk> {
-        self.number(address).map(|number| self.chunk(number))
+        self.by_address.get(address).map(|number| self.chunk(*number))
     }
 
     /// Returns a chunk by its number.
@@ -197,20 +185,20 @@ impl Store {
         self.chunks.iter().map(|chunk| u64::from(chunk.contents_bytes)).sum()
     }
 
-    /// Returns the mean bytes of contents.
-    pub fn mean_bytes(&self) -> f64 {
-        float(self.contents_bytes()) / float_of(self.chunks.len().max(1))
+    /// Returns the addresses of these chunks, one after the other.
+    pub fn addresses(&self, numbers: impl IntoIterator<Item = u32>) -> Vec<u8> {
+        numbers.into_iter().flat_map(|number| self.chunk(number).address.0).collect()
     }
 
     /// Describes its size and how well it is compressed.
     pub fn text(&self) -> String {
+        let (count, contents_bytes) = (self.chunks.len(), float(self.contents_bytes()));
         format!(
-            "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%",
-            self.chunks.len(),
-            measurement(self.mean_bytes()),
+            "{count} chunks of {} B on average in {} table files, {}, stored at {:.0}%",
+            measurement(contents_bytes / float_of(count.max(1))),
             self.files.len(),
             bytes_text(self.bytes()),
-            float(self.bytes()) / float(self.contents_bytes().max(1)) * 100.0
+            float(self.bytes()) / contents_bytes.max(1.0) * 100.0
         )
     }
 }
@@ -221,69 +209,43 @@ pub fn index(number: u32) -> usize {
 }
 
 fn write(
-    out: Summing,
     kind: FileKind,
     pushed: &mut Vec<(ChunkAddress, usize)>,
     push_all: impl FnOnce(&mut Push<'_>) -> io::Result<()>,
-) -> io::Result<(FileSpec, Summing)> {
+) -> io::Result<(FileSpec, Vec<u8>)> {
     let mut noted = |contents: &[u8], address| {
         pushed.push((address, contents.len()));
         address
     };
     match kind {
         FileKind::Classic => {
-            let mut writer = ClassicWriter::new(out);
+            let mut writer = ClassicWriter::new(Vec::new());
             push_all(&mut |contents| Ok(noted(contents, writer.push(contents)?)))?;
             writer.finish()
         }
         FileKind::Archive => {
-            let mut writer = ArchiveWriter::new(out);
+            let mut writer = ArchiveWriter::new(Vec::new());
             push_all(&mut |contents| Ok(noted(contents, writer.push(contents)?)))?;
             writer.finish()
         }
     }
 }
 
-/// Reads a file's index: the index, the file's size, and where the index begins.
-fn index_of(path: &Path, kind: FileKind, spec: FileSpec) -> Result<(TableIndex, u64, u64)> {
-    let file = File::open(path)?;
-    let bytes = file.metadata()?.len();
-    let tail = |tail_bytes: u64| {
-        let from = bytes.checked_sub(tail_bytes).context("a table file shorter than its index")?;
-        let mut tail = vec![0; usize::try_from(tail_bytes)?];
-        file.read_exact_at(&mut tail, from)?;
-        anyhow::Ok(Bytes::from(tail))
-    };
-    let (index, tail_bytes) = match kind {
+/// Parses the index of a whole table file, and says where it begins.
+fn index_of(file: &Bytes, kind: FileKind, spec: FileSpec) -> Result<(TableIndex, u64)> {
+    let bytes = u64::try_from(file.len())?;
+    let from = |tail_bytes| bytes.checked_sub(tail_bytes).context("a file shorter than its index");
+    let tail = |from| anyhow::Ok(file.slice(usize::try_from(from)?..));
+    match kind {
         FileKind::Classic => {
-            let tail_bytes = TableIndex::classic_tail_bytes(spec.chunk_count);
-            let index = TableIndex::parse_classic(tail(tail_bytes)?, spec.chunk_count, bytes)?;
-            (index, tail_bytes)
+            let from = from(TableIndex::classic_tail_bytes(spec.chunk_count))?;
+            Ok((TableIndex::parse_classic(tail(from)?, spec.chunk_count, bytes)?, from))
         }
         FileKind::Archive => {
-            let footer = tail(TableIndex::ARCHIVE_FOOTER_BYTES)?;
-            let tail_bytes = TableIndex::archive_tail_bytes(&footer, bytes)?;
-            (TableIndex::parse_archive(tail(tail_bytes)?, bytes)?, tail_bytes)
+            let footer = tail(from(TableIndex::ARCHIVE_FOOTER_BYTES)?)?;
+            let from = from(TableIndex::archive_tail_bytes(&footer, bytes)?)?;
+            Ok((TableIndex::parse_archive(tail(from)?, bytes)?, from))
         }
-    };
-    Ok((index, bytes, bytes - tail_bytes))
-}
-
-/// A writer that sums up what it writes.
-struct Summing {
-    out: BufWriter<File>,
-    crc: u32,
-}
-
-impl Write for Summing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.crc = crc32c::crc32c_append(self.crc, &bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }
 
@@ -293,13 +255,6 @@ pub struct RequestCount {
     pub requests: u64,
     /// Bytes sent for them.
     pub bytes: u64,
-}
-
-impl RequestCount {
-    fn add(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.bytes += other.bytes;
-    }
 }
 
 /// Requests to the object store, classified by range.
@@ -329,11 +284,10 @@ impl Traffic {
                 Some(file) => {
                     let range = request.range.clone().unwrap_or(0..file.bytes);
                     let (from, to) = (range.start, range.end.min(file.bytes));
-                    let is_extents = from % EXTENT_BYTES == 0
-                        && (EXTENT_BYTES <= to - from.min(to) || to == file.bytes);
+                    let is_long = from + EXTENT_BYTES <= to || to == file.bytes;
                     if file.index_from <= from {
                         &mut traffic.indexes
-                    } else if is_extents {
+                    } else if from % EXTENT_BYTES == 0 && is_long {
                         &mut traffic.fills
                     } else {
                         traffic.repeated += u64::from(!ranges.insert((&file.id, from, to)));
@@ -341,36 +295,29 @@ impl Traffic {
                     }
                 }
             };
-            kind.add(RequestCount { requests: 1, bytes: request.bytes });
+            kind.requests += 1;
+            kind.bytes += request.bytes;
         }
         traffic
     }
 
     /// Returns the requests for table files.
     pub fn of_files(&self) -> RequestCount {
-        let mut sum = self.foreground;
-        [self.fills, self.indexes].into_iter().for_each(|count| sum.add(count));
-        sum
-    }
-
-    /// Returns the requests of every kind.
-    pub fn all(&self) -> RequestCount {
-        let mut sum = self.of_files();
-        sum.add(self.others);
-        sum
+        let kinds = [self.foreground, self.fills, self.indexes];
+        let requests = kinds.iter().map(|kind| kind.requests).sum();
+        RequestCount { requests, bytes: kinds.iter().map(|kind| kind.bytes).sum() }
     }
 
     pub fn text(&self) -> String {
-        let mebibytes = |count: RequestCount| format!("{:.1} MiB", mebibytes(float(count.bytes)));
+        let text = |kind: RequestCount| {
+            format!("{} ({:.1} MiB)", kind.requests, mebibytes(float(kind.bytes)))
+        };
         format!(
-            "{} foreground ({}, {} repeated), {} fills ({}), {} of indexes ({}), {} others",
-            self.foreground.requests,
-            mebibytes(self.foreground),
+            "{} foreground, {} of them repeated, {} fills, {} of indexes, {} others",
+            text(self.foreground),
             self.repeated,
-            self.fills.requests,
-            mebibytes(self.fills),
-            self.indexes.requests,
-            mebibytes(self.indexes),
+            text(self.fills),
+            text(self.indexes),
             self.others.requests,
         )
     }
@@ -382,16 +329,10 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart_by_their_ranges() {
-        let name = "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug".to_owned();
-        let file = TableFile {
-            id: name.clone(),
-            name,
-            kind: FileKind::Classic,
-            bytes: 2_000_000,
-            crc: 0,
-            chunk_count: 1,
-            index_from: 1_900_000,
-        };
+        let id = "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug".to_owned();
+        let (kind, bytes, index_from) = (FileKind::Classic, 2_000_000, 1_900_000);
+        let name = id.clone();
+        let file = TableFile { name, id, kind, bytes, crc: 0, chunk_count: 1, index_from };
         let get = |path: &str, range: std::ops::Range<u64>| Seen {
             method: "GET".to_owned(),
             path: format!("/bucket/store/{path}"),
@@ -399,16 +340,10 @@ mod tests {
             range: Some(range),
             status: 206,
         };
-        let seen = [
-            get("manifest", 0..100),
-            get(&file.name, file.index_from..file.bytes),
-            get(&file.name, 4_092..8_184),
-            get(&file.name, 4_092..8_184),
-            get(&file.name, 0..4_092),
-            get(&file.name, 0..file.bytes),
-        ];
+        let ranges = [index_from..bytes, 4_092..8_184, 4_092..8_184, 0..4_092, 0..bytes];
+        let mut seen = ranges.map(|range| get(&file.name, range)).to_vec();
+        seen.push(get("manifest", 0..100));
         let count = |requests, bytes| RequestCount { requests, bytes };
-        let traffic = Traffic::of(&seen, &[file]);
         let expected = Traffic {
             foreground: count(3, 3 * 4_092),
             repeated: 1,
@@ -416,7 +351,8 @@ mod tests {
             indexes: count(1, 100_000),
             others: count(1, 100),
         };
+        let traffic = Traffic::of(&seen, &[file]);
         assert_eq!(traffic, expected);
-        assert_eq!(traffic.all(), count(6, 100 + 100_000 + 2_000_000 + 3 * 4_092));
+        assert_eq!(traffic.of_files(), count(5, 100_000 + 2_000_000 + 3 * 4_092));
     }
 }

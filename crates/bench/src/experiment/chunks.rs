@@ -4,10 +4,10 @@
 //! ```text
 //!   arguments --> cases: which rows --> runner: measures one -----------------------+
 //!                                         |                                         |
-//!         chain: a store and its chain <--+--> store_bench: S3 server, proxy, log,  |
+//!        numbered: a store on disk <------+--> store_bench: S3 server, proxy, log,  |
 //!                                         |                 servers of busload      |
-//!      load: callers in turns --clients---+                                         |
-//!          gRPC, RESP, S3, bare loops            tables, CSV file, charts, targets <+
+//!        clients: gRPC, RESP, S3 <--------+                                         |
+//!                                                      table, CSV file, targets <---+
 //! ```
 //!
 //! The server runs on one processor, the load on another, the S3 server wherever there is room.
@@ -15,194 +15,141 @@
 //! Whatever is empty before a measurement gets a server and a directory of its own. Every chunk is
 //! checked by number and size.
 
-mod arguments;
-mod bare;
 mod cases;
-mod chain;
 mod clients;
-mod load;
+mod numbered;
 mod runner;
-mod sections;
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
-pub use self::arguments::Chunks;
-use self::{
-    arguments::Section,
-    cases::{
-        Cache, Case, FOREGROUND, GROWN_MIB, INDEX_BYTES, LAYOUT, REPEATED, Way, X_CHECK, X_FILE,
-    },
-    chain::ChainStore,
-    clients::Form,
-    runner::Runner,
-};
-use super::store_bench::{PREFIX, StoreBench};
+use self::{cases::Section, numbered::Design, runner::Runner};
+use super::store_bench::{PREFIX, StoreArguments, StoreBench};
 use crate::{
+    bytes::{bytes_text, parse_bytes},
+    cli::bail_usage,
     harness::{
-        Axis, Chart, Number, Point, Table, Target, Unit,
-        Wanted::{AtLeast, AtMost},
-        draw, print_targets,
-        sample::{P50_US, PER_S, SECONDS},
+        Rounds, Table,
+        arguments::{clients, count},
+        print_targets,
     },
-    stats::{float_of, ratio},
+    limits::{CHUNK_BYTES_MAX, CHUNKS_MAX, STORE_BYTES_MAX},
+    store::Filler,
 };
 
-/// Memory that a fill may take by default: parts in flight (64 MiB), what has come and is joinable
-/// (16 MiB), and buffers.
-const GROWN_WANTED_MIB: f64 = 192.0;
+/// Table files of the store that most sections read.
+const FILES: usize = 4;
+
+/// Shortest chunk: it begins with its number.
+const CHUNK_BYTES_MIN: u64 = 16;
+
+/// The manual page below the flags.
+const HELP: &str = "\
+What is measured
+  A store is made as Dolt writes it: four classic table files with chunks that compress about 2:1.
+  An S3 server in this process serves it behind a proxy that delays the first byte of every response
+  and keeps a log. Callers with one request each read random chunks, over GetChunk, GetChunks (256
+  addresses a call), RESP, and RESP pipelined (64 on each connection). `state` says from where:
+
+  - (direct)     from the S3 server by ranged GET, indexes known, decoded by the caller
+  cold           through busload whose cache is empty; each read is the first of its extent
+  filling        through busload while whole files come, at 2 MiB a second and response
+  warm disk      through busload that has everything on local disk
+  warm RAM       the same with a memory cache of decoded chunks (memory=..)
+
+  `health Check` is an empty unary call to the same server, `null server` one that sends as many
+  bytes over RESP without looking at the request.
+
+Columns
+  Times are of requests, k/s thousands of chunks. `x direct` is how many times more chunks a second
+  than directly, at the same load; `x check` the median time beside that of the empty call. GETs and
+  MiB are what the object store was asked for of table files. Compare ratios within one run, never
+  times of different runs. Notes: `load-bound`, `disturbed`, `filled-early` (everything was local
+  before the measurement ended), `REFUSED` and `WRONG`, which fail the run. statistics.csv in --out
+  gets every measurement and, as round 0, the medians.
+
+Examples
+  busload-bench chunks  everything: about ten minutes, 3 GB of disk
+  busload-bench chunks --section memory --memory-bytes 2G --dir /data";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+#[command(mut_arg("seconds", |argument| argument.default_value("2")))]
+#[command(mut_arg("warm_up", |argument| argument.default_value("0.3")))]
+pub struct Chunks {
+    /// Sections to measure
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "reads,throughput,cold,thundering-herd,open,memory"
+    )]
+    pub section: Vec<Section>,
+    /// Chunks of each of the store's four table files
+    #[arg(long, value_name = "N", default_value = "16384", value_parser = count::<1, CHUNKS_MAX>)]
+    pub chunks: usize,
+    /// Bytes of a chunk, decoded
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4k")]
+    pub chunk_bytes: u64,
+    /// Callers of the random reads
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,16,64",
+        value_parser = clients
+    )]
+    pub callers: Vec<usize>,
+    /// Bytes of the file of the section memory, which is made in memory, too
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "512M")]
+    pub memory_bytes: u64,
+    /// Rounds and seconds
+    #[command(flatten)]
+    pub rounds: Rounds,
+    /// The object store, the server and the machine
+    #[command(flatten)]
+    pub store: StoreArguments,
+}
+
+impl Chunks {
+    /// Returns the store that most sections read; refuses what cannot be made.
+    fn design(&self) -> Result<Design> {
+        let chunks = u64::try_from(self.chunks.saturating_mul(FILES))?;
+        let largest = self.chunk_bytes.saturating_mul(chunks).max(self.memory_bytes);
+        let is_chunk = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes);
+        if !is_chunk || STORE_BYTES_MAX < largest {
+            let (chunk, store) = (bytes_text(CHUNK_BYTES_MAX), bytes_text(STORE_BYTES_MAX));
+            bail_usage!("a chunk has {CHUNK_BYTES_MIN} B to {chunk}, a store at most {store}");
+        }
+        let (files, chunks, chunk_bytes) = (FILES, self.chunks, self.chunk_bytes);
+        Ok(Design { files, chunks, chunk_bytes, filler: Filler::Half, seed: self.rounds.seed })
+    }
+}
 
 pub fn chunks(arguments: &Chunks) -> Result<()> {
-    arguments.check()?;
+    let design = arguments.design()?;
     let bench = StoreBench::start(&arguments.store, arguments.rounds.seed)?;
     arguments.store.served.processors.bind_load()?;
-    let chain = ChainStore::make(&bench.directory(PREFIX), &arguments.design())?;
-    let about = bench.about(chain.store.text())?;
+    let store = design.make(&bench.directory(PREFIX))?;
+    let about = bench.about(store.text())?;
     let out = &arguments.store.out;
-    let mut table = Table::open(&LAYOUT, Some(&out.join("statistics.csv")), &about)?;
-    let mut runner = Runner::new(arguments, bench, chain);
-    let ms = arguments.store.distance.first_byte;
+    let mut table = Table::open(&cases::LAYOUT, Some(&out.join("statistics.csv")), &about)?;
+    let mut runner = Runner::new(arguments, bench, store);
     for section in Section::value_variants() {
-        let title = match section {
-            Section::Chain => {
-                format!("A chain of {} dependent reads, store {ms} ms away", arguments.chain)
-            }
-            Section::Reads => format!("Random reads, store {ms} ms away"),
-            Section::Throughput => "As many warm chunks as the server's processor gives".into(),
-            Section::Cold => "Random reads of a whole file from an empty cache".into(),
-            Section::ThunderingHerd => {
-                format!("{} callers, one cold chunk", arguments.thundering_herd)
-            }
-            Section::Open => {
-                format!("Opening a store of {} table files, {ms} ms away", arguments.open_files)
-            }
-            Section::Memory => "Memory: the index, and while a file fills".into(),
-        };
         if arguments.section.contains(section) {
-            let cases = cases::of(*section, arguments);
             // A large file takes long.
             let rounds = if *section == Section::Memory { 1 } else { arguments.rounds.rounds };
-            table.group(&title, &cases, rounds, |case, round| runner.measure(case, round))?;
+            let cases = cases::of(*section, &arguments.callers);
+            table.group(&section.title(), &cases, rounds, |case, round| {
+                runner.measure(case, round)
+            })?;
         }
     }
     runner.stop()?;
-    draw(out, "chunks-reads.svg", &charts(&table))?;
-    let growth = runner.growth.into_iter().map(|point| ("resident".to_owned(), point));
-    let title = "Resident size of the server while a file fills";
-    let chart = Chart::new(title, Axis::linear("seconds"), Axis::linear("MiB")).joined(growth);
-    draw(out, "chunks-memory.svg", &[chart])?;
-    print_targets(&targets(&table));
+    print_targets(&cases::targets(&table));
     // A fast wrong answer is none, nor is a refusal.
     match table.failed().count() {
         0 => Ok(()),
         failed => bail!("{failed} requests were refused or answered wrongly; see the notes"),
     }
-}
-
-/// Throughput and time of random reads by callers.
-fn charts(table: &Table<Case>) -> Vec<Chart> {
-    let chart = |title: &str, y_title: &str, batch_max: usize, y: Number| {
-        let shown = table.rows.iter().filter(|row| {
-            let Case { section, way, batch, .. } = row.case;
-            section == Section::Reads && way != Way::Pread && batch <= batch_max
-        });
-        let points = shown.map(|row| {
-            let point = Point::new(float_of(row.case.callers), row.sample.or_zero(y));
-            (row.case.title(), point)
-        });
-        let points: Vec<_> = points.filter(|(_, point)| 0.0 < point.y).collect();
-        let (x, y) = (Axis::logarithmic("callers", 2.0), Axis::logarithmic(y_title, 10.0));
-        Chart::new(format!("Random reads{title} by callers"), x, y).joined(points)
-    };
-    vec![
-        chart(": chunks a second", "chunks per second", usize::MAX, PER_S),
-        chart(" of single chunks: median time", "median time, us", 1, P50_US),
-    ]
-}
-
-/// Numbers that were set as targets.
-fn targets(table: &Table<Case>) -> Vec<Target> {
-    let get = |number: Number, is_it: &dyn Fn(&Case) -> bool| {
-        table.find(is_it).and_then(|row| row.sample.get(number))
-    };
-    let of_section = |section, number: Number| get(number, &|case: &Case| case.section == section);
-    // A single caller's time: many callers also wait for each other.
-    let of_check = |section| {
-        let single = (section, Cache::Disk, Way::GetChunk, 1);
-        get(X_CHECK, &|case| (case.section, case.cache, case.way, case.callers) == single)
-    };
-    let of_check = of_check(Section::Reads).or_else(|| of_check(Section::Chain));
-    let k_per_s = |way, form| {
-        let chosen = (Section::Throughput, way, form);
-        let per_s = get(PER_S, &|case| (case.section, case.way, case.form) == chosen);
-        per_s.map(|per_s| per_s / 1e3)
-    };
-    let step = |cache, way| {
-        let chosen = (Section::Chain, cache, way);
-        get(PER_S, &|case| (case.section, case.cache, case.way) == chosen)
-    };
-    // Times of a step, of which throughput is the inverse.
-    let steps = step(Cache::Disk, Way::GetChunk).zip(step(Cache::Unused, Way::Direct));
-    let steps = steps.and_then(|(warm, direct)| ratio(warm, direct));
-    let opened = |cache| get(SECONDS, &|case| (case.section, case.cache) == (Section::Open, cache));
-    let (stored, decoded) = (Form::Stored, Form::Decoded);
-    let (many, piped) = (Way::GetChunks, Way::RespPipelined);
-    let (cold, thundering_herd, memory) = (Section::Cold, Section::ThunderingHerd, Section::Memory);
-    [
-        (
-            "warm GetChunk beside an empty unary call, median times",
-            Unit::Times,
-            of_check,
-            AtMost(2.0),
-        ),
-        (
-            "GetChunks as stored, one core, k chunks/s",
-            Unit::Count,
-            k_per_s(many, stored),
-            AtLeast(150.0),
-        ),
-        (
-            "RESP pipelined as stored, k chunks/s",
-            Unit::Count,
-            k_per_s(piped, stored),
-            AtLeast(150.0),
-        ),
-        ("GetChunks decoded, k chunks/s", Unit::Count, k_per_s(many, decoded), AtLeast(80.0)),
-        ("RESP pipelined decoded, k chunks/s", Unit::Count, k_per_s(piped, decoded), AtLeast(80.0)),
-        ("a chain warm beside direct, GetChunk", Unit::Times, steps, AtLeast(50.0)),
-        (
-            "bytes from the store beside the file, random reads from cold",
-            Unit::Times,
-            of_section(cold, X_FILE),
-            AtMost(1.3),
-        ),
-        (
-            "foreground reads of ranges read before",
-            Unit::Count,
-            of_section(cold, REPEATED),
-            AtMost(0.0),
-        ),
-        (
-            "GETs for one cold chunk that many ask for",
-            Unit::Count,
-            of_section(thundering_herd, FOREGROUND),
-            AtMost(1.0),
-        ),
-        ("a store opened, cold", Unit::Seconds, opened(Cache::Cold), AtMost(2.0)),
-        ("a store opened, warm", Unit::Seconds, opened(Cache::Disk), AtMost(0.2)),
-        (
-            "memory of the index by chunk",
-            Unit::Bytes,
-            of_section(memory, INDEX_BYTES),
-            AtMost(40.0),
-        ),
-        (
-            "resident size beyond the idle server while a file fills",
-            Unit::Mebibytes,
-            of_section(memory, GROWN_MIB),
-            AtMost(GROWN_WANTED_MIB),
-        ),
-    ]
-    .map(|(what, unit, value, wanted)| Target::new(what, unit, value, wanted))
-    .to_vec()
 }

@@ -11,12 +11,12 @@ use busload_chunks::ChunkAddress;
 use busload_proto::v1::{HasChunksRequest, chunks_client::ChunksClient};
 use clap::{Args, ValueEnum};
 use tokio::runtime::{Builder, Runtime};
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     cleanup::{Cleanup, Directory, directories},
     clock::{duration_ns, now_ns},
-    limits::{CHUNK_FILL, CHUNK_POLL},
+    limits::{CHUNK_BATCH_MAX, CHUNK_FILL, CHUNK_POLL, GRPC_WINDOW_BYTES},
     machine,
     remote::{Distance, Remote},
     server::{Served, Server, Starter, Table, busload_at},
@@ -24,9 +24,6 @@ use crate::{
 
 /// Prefix of the store that an experiment reads.
 pub const PREFIX: &str = "store";
-
-/// Addresses of one `HasChunks`.
-const HAS_ADDRESSES: usize = 16_384;
 
 /// Arguments about the object store, the server and the machine.
 #[derive(Debug, Args)]
@@ -113,23 +110,28 @@ pub fn name_of(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
+/// Makes a connection to the gRPC of a server, opened by the first call.
+pub fn channel(http: SocketAddr) -> Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{http}")).context("an address")?;
+    let endpoint = endpoint
+        .tcp_nodelay(true)
+        .initial_stream_window_size(GRPC_WINDOW_BYTES)
+        .initial_connection_window_size(GRPC_WINDOW_BYTES * 4);
+    Ok(endpoint.connect_lazy())
+}
+
 /// Waits until chunks of a table are on the server's disk; their addresses come one after the
 /// other. Fills give no event, so it asks again and again.
 pub async fn wait_local(http: SocketAddr, table: &str, addresses: &[u8]) -> Result<()> {
-    let endpoint = Endpoint::from_shared(format!("http://{http}")).context("an address")?;
-    let channel = endpoint.connect().await.with_context(|| format!("no gRPC at {http}"))?;
-    let mut client = ChunksClient::new(channel);
+    let mut client = ChunksClient::new(channel(http)?);
     let until_ns = now_ns() + duration_ns(CHUNK_FILL);
     loop {
         let mut absent = 0;
-        for addresses in addresses.chunks(HAS_ADDRESSES * ChunkAddress::BYTES) {
-            let request = HasChunksRequest {
-                store: table.to_owned(),
-                addresses: addresses.to_vec().into(),
-                only_if_local: true,
-            };
-            absent +=
-                client.has_chunks(request).await.context("HasChunks")?.into_inner().absent.len();
+        for addresses in addresses.chunks(CHUNK_BATCH_MAX * ChunkAddress::BYTES) {
+            let (store, addresses) = (table.to_owned(), addresses.to_vec().into());
+            let request = HasChunksRequest { store, addresses, only_if_local: true };
+            let answer = client.has_chunks(request).await.context("HasChunks")?;
+            absent += answer.into_inner().absent.len();
         }
         match absent {
             0 => return Ok(()),

@@ -1,201 +1,204 @@
-//! Callers that ask for chunks, each with one request in flight. They check the size and the number
-//! of the chunks they get; the server checks the rest.
+//! Callers that share this thread, each with one request under way. They check the size and the
+//! number of the chunks they get; the server checks the rest.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{cell::RefCell, fmt::Display, io::Write, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use busload_chunks::{ChunkAddress, Stored};
 use busload_proto::{
     codec::ExactCodec,
-    v1::{self, FoundChunk, GetChunkRequest, GetChunksRequest, chunks_client::ChunksClient},
+    v1::{Form, FoundChunk, GetChunkRequest, GetChunksRequest, chunks_client::ChunksClient},
 };
-use busload_resp::reply::{Reply, ReplyCounter};
 use bytes::Bytes;
-use object_store::{ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder, path::Path};
+use futures_util::future::{join, join_all};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
 };
-use tonic::{
-    Request, Status,
-    client::Grpc,
-    codegen::http::uri::PathAndQuery,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 
-use super::chain::{ChainStore, number_in};
+use super::{
+    cases::{Case, Way},
+    numbered::number_in,
+};
 use crate::{
+    clock::{Window, duration_ns, now_ns},
+    counters::Counters,
+    experiment::store_bench::channel,
     failures::Failure,
-    limits::{GRPC_MESSAGE_BYTES_MAX, GRPC_WINDOW_BYTES},
-    store::{Chunk, index},
+    harness::{Answering, Ends, Mark, Sample, Usage, Watched},
+    limits::{CHUNK_FAILURES_MAX, GRPC_MESSAGE_BYTES_MAX, RECEIVE_BYTES, SILENCE},
+    server::Server,
+    store::{Chunk, Store, index},
 };
 
-/// Forms in which chunks are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
-    Decoded,
-    Stored,
+/// Characters of an address as text, each of five bits.
+const ADDRESS_TEXT_BYTES: usize = ChunkAddress::BYTES * 8 / 5;
+
+/// Requests of one measurement.
+pub struct Load<'a> {
+    pub store: &'a Store,
+    /// Numbers of the chunks to ask for, shared by all callers.
+    pub numbers: Box<dyn Iterator<Item = u32> + 'a>,
+    /// Chunks of a request.
+    pub batch: usize,
+    pub warm_up: Duration,
+    pub seconds: Duration,
+    pub answering: Answering,
 }
 
-/// A caller that has one request under way.
+impl Load<'_> {
+    /// Lets all callers ask until the time is over or there is nothing more to ask for.
+    pub async fn run(self, callers: Vec<Caller>) -> Result<Sample> {
+        let Self { store, numbers, batch, warm_up, seconds, answering } = self;
+        let from_ns = now_ns() + duration_ns(warm_up);
+        let window = Window { from_ns, until_ns: from_ns + duration_ns(seconds) };
+        let (counters, numbers) = (RefCell::new(Counters::new()?), RefCell::new(numbers));
+        let asking = callers.into_iter().map(async |mut caller: Caller| {
+            let mut wanted = Vec::with_capacity(batch);
+            loop {
+                wanted.clear();
+                wanted.extend(numbers.borrow_mut().by_ref().take(batch));
+                let asked_ns = now_ns();
+                if wanted.is_empty() || window.until_ns <= asked_ns {
+                    return;
+                }
+                let outcome = caller.ask(store, &wanted).await;
+                let answered_ns = now_ns();
+                let mut counters = counters.borrow_mut();
+                match outcome {
+                    Ok(()) => {
+                        let chunks = u64::try_from(wanted.len()).expect("a count fits in 64 bits");
+                        counters.answer(window, chunks, asked_ns, answered_ns);
+                    }
+                    Err(failure) => counters.failed.add(failure),
+                }
+                if CHUNK_FAILURES_MAX <= counters.failed.count() {
+                    return;
+                }
+            }
+        });
+        let mark = || Mark::now(Watched { answering, postgres: None });
+        let warmed_up = async {
+            tokio::time::sleep(warm_up).await;
+            mark()
+        };
+        let limit = warm_up + seconds + SILENCE;
+        let both = join(join_all(asking), warmed_up);
+        let Ok((_, start)) = tokio::time::timeout(limit, both).await else {
+            bail!("a request is unanswered after {SILENCE:?}");
+        };
+        let usage = Usage::between(&start, &mark());
+        Ok(Sample::of(&counters.borrow(), window, Ends::WithLastAnswer).with_thread(&usage))
+    }
+}
+
+/// A caller that has one request under way. What is the same in all requests is made once.
 #[derive(Debug)]
 pub enum Caller {
-    /// Ranged reads of the object store, every file's index known.
-    Direct(Arc<dyn ObjectStore>),
-    /// Calls with one chunk each.
-    GetChunk(Table),
-    /// Calls with many chunks each.
-    GetChunks(Table),
-    /// Commands with one chunk each, and the bytes of the last reply.
-    Resp { socket: TcpStream, table: String, form: Form, buffer: Vec<u8> },
+    /// Ranged reads of the object store, every file's index known; the URL of the store.
+    Direct(reqwest::Client, String),
+    GetChunk(ChunksClient<Channel>, GetChunkRequest),
+    GetChunks(ChunksClient<Channel>, GetChunksRequest),
+    Resp(Resp),
     /// Calls that do nothing.
     Check(Grpc<Channel>),
 }
 
-/// A table as a gRPC caller reaches it.
-#[derive(Clone, Debug)]
-pub struct Table {
-    client: ChunksClient<Channel>,
-    name: String,
-    form: Form,
-}
-
-impl Table {
-    pub fn new(channel: Channel, name: &str, form: Form) -> Self {
-        let client = ChunksClient::new(channel).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-        Self { client, name: name.to_owned(), form }
-    }
-
-    fn form(&self) -> i32 {
-        match self.form {
-            Form::Decoded => v1::Form::Contents.into(),
-            Form::Stored => v1::Form::Stored.into(),
-        }
-    }
-}
-
-/// Opens connections that gRPC callers share.
-pub async fn channels(address: SocketAddr, count: usize) -> Result<Vec<Channel>> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).context("an address")?;
-    let endpoint = endpoint
-        .tcp_nodelay(true)
-        .initial_stream_window_size(GRPC_WINDOW_BYTES)
-        .initial_connection_window_size(GRPC_WINDOW_BYTES * 4);
-    let mut channels = Vec::with_capacity(count);
-    for _ in 0..count {
-        let connected = endpoint.connect().await;
-        channels.push(connected.with_context(|| format!("no gRPC at {address}"))?);
-    }
-    Ok(channels)
-}
-
-/// Makes a client of the object store in which the table files are at `prefix` in a bucket.
-pub fn s3(address: SocketAddr, bucket: &str, prefix: &str) -> Result<Arc<dyn ObjectStore>> {
-    // The client takes the TLS of the process.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let s3 = AmazonS3Builder::new()
-        .with_endpoint(format!("http://{address}"))
-        .with_allow_http(true)
-        .with_region("us-east-1")
-        .with_bucket_name(bucket)
-        .with_virtual_hosted_style_request(false)
-        .with_skip_signature(true)
-        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
-        .build()
-        .context("a client of the object store")?;
-    Ok(Arc::new(object_store::prefix::PrefixStore::new(s3, prefix)))
-}
-
-/// Appends a `GET` of a chunk.
-pub fn get_request(out: &mut Vec<u8>, table: &str, address: &ChunkAddress) {
-    let key = format!("{table}:{address}");
-    out.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()).as_bytes());
-}
-
 impl Caller {
-    /// Connects over RESP. What a table's contents are is its own business; `form` says what to
-    /// expect.
-    pub async fn resp(address: SocketAddr, table: &str, form: Form) -> Result<Self> {
-        let socket = TcpStream::connect(address).await;
-        let socket = socket.with_context(|| format!("no RESP at {address}"))?;
-        socket.set_nodelay(true).context("a socket's option")?;
-        Ok(Self::Resp { socket, table: table.to_owned(), form, buffer: Vec::new() })
+    /// Connects the callers of a case to a table of a server. gRPC callers share a connection.
+    pub async fn connect(case: &Case, server: &Server, table: &str) -> Result<Vec<Self>> {
+        let channel = channel(server.http())?;
+        let client = ChunksClient::new(channel.clone());
+        let client = client.max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+        let form = case.form.into();
+        let mut callers = Vec::with_capacity(case.callers);
+        for _ in 0..case.callers {
+            let (client, store) = (client.clone(), table.to_owned());
+            callers.push(match case.way {
+                Way::GetChunk => {
+                    let request = GetChunkRequest { store, form, ..GetChunkRequest::default() };
+                    Self::GetChunk(client, request)
+                }
+                Way::GetChunks => {
+                    let request = GetChunksRequest { store, form, ..GetChunksRequest::default() };
+                    Self::GetChunks(client, request)
+                }
+                Way::Resp | Way::RespPipelined | Way::Null => {
+                    let socket = TcpStream::connect(server.resp()).await.context("no RESP")?;
+                    socket.set_nodelay(true).context("a socket's option")?;
+                    let socket = BufReader::with_capacity(RECEIVE_BYTES, socket);
+                    let form = (case.way != Way::Null).then_some(case.form);
+                    Self::Resp(Resp { socket, table: store, form, buffer: Vec::new() })
+                }
+                Way::Check => Self::Check(Grpc::new(channel.clone())),
+                other => bail!("{other:?} is not asked of a server by callers"),
+            });
+        }
+        Ok(callers)
     }
 
-    /// Sends one request and waits for its answer.
-    pub async fn ask(&mut self, chain: &ChainStore, numbers: &[u32]) -> Result<(), Failure> {
+    /// Sends one request and waits for its answer; only some can ask for many chunks at once.
+    pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<(), Failure> {
         let number = numbers[0];
-        let chunk = chain.store.chunk(number);
+        let chunk = store.chunk(number);
         match self {
-            Self::Direct(s3) => {
+            Self::Direct(http, url) => {
                 let span = chunk.location.span;
-                let range = span.offset..span.offset + u64::from(span.length);
-                let path = Path::from(chain.store.file_of(chunk).name.as_str());
-                let bytes = s3.get_range(&path, range).await;
-                let bytes = bytes.map_err(|error| Failure::Refused(error.to_string()))?;
-                let contents =
-                    Stored::parse(bytes, &chunk.location).and_then(|stored| stored.decode(None));
+                let last = span.offset + u64::from(span.length) - 1;
+                let get = http.get(format!("{url}/{}", store.file_of(chunk).name));
+                let get = get.header("range", format!("bytes={}-{last}", span.offset));
+                let answer = get.send().await.and_then(reqwest::Response::error_for_status);
+                let bytes = answer.map_err(refused)?.bytes().await.map_err(refused)?;
+                let stored = Stored::parse(bytes, &chunk.location);
+                let contents = stored.and_then(|stored| stored.decode(None));
                 let contents = contents.map_err(|error| Failure::Wrong(error.to_string()))?;
-                verify(number, chunk, Form::Decoded, &contents)
+                verify(number, chunk, Form::Contents, &contents)
             }
-            Self::GetChunk(table) => {
-                let request = GetChunkRequest {
-                    store: table.name.clone(),
-                    address: Bytes::copy_from_slice(&chunk.address.0),
-                    only_if_local: false,
-                    form: table.form(),
-                };
-                let answer = table.client.get_chunk(request).await;
-                let answer = answer.map_err(|status| refused(&status))?.into_inner();
+            Self::GetChunk(client, template) => {
+                let address = Bytes::copy_from_slice(&chunk.address.0);
+                let request = GetChunkRequest { address, ..template.clone() };
+                let answer = client.get_chunk(request).await.map_err(status)?.into_inner();
                 if !answer.found {
                     return Err(Failure::Wrong(format!("{} is not found", chunk.address)));
                 }
-                verify(number, chunk, table.form, &answer.contents)
+                verify(number, chunk, template.form(), &answer.contents)
             }
-            Self::GetChunks(table) => get_chunks(table, chain, numbers).await,
-            Self::Resp { socket, table, form, buffer } => {
-                let contents = get(socket, table, chunk, buffer).await?;
-                // A record over RESP ends with its CRC, which gRPC leaves out.
-                let crc_bytes = if *form == Form::Stored { 4 } else { 0 };
-                let without_crc = contents.len().saturating_sub(crc_bytes);
-                verify(number, chunk, *form, &contents[..without_crc])
-            }
+            Self::GetChunks(client, template) => get_chunks(client, template, store, numbers).await,
+            Self::Resp(resp) => resp.ask(store, numbers).await,
             Self::Check(client) => {
-                client.ready().await.map_err(|error| Failure::Refused(error.to_string()))?;
+                client.ready().await.map_err(refused)?;
                 let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
-                let answer =
-                    client.unary(Request::new(()), path, ExactCodec::<(), ()>::default()).await;
-                answer.map(drop).map_err(|status| refused(&status))
+                let codec = ExactCodec::<(), ()>::default();
+                let answer = client.unary(Request::new(()), path, codec).await;
+                answer.map(drop).map_err(status)
             }
         }
     }
 }
 
 /// Asks for many chunks in one call and looks at all results.
-async fn get_chunks(table: &mut Table, chain: &ChainStore, numbers: &[u32]) -> Result<(), Failure> {
-    let request = GetChunksRequest {
-        store: table.name.clone(),
-        addresses: chain.addresses(numbers.iter().copied()).into(),
-        only_if_local: false,
-        form: table.form(),
-    };
-    let answer = table.client.get_chunks(request).await;
-    let mut stream = answer.map_err(|status| refused(&status))?.into_inner();
+async fn get_chunks(
+    client: &mut ChunksClient<Channel>,
+    template: &GetChunksRequest,
+    store: &Store,
+    numbers: &[u32],
+) -> Result<(), Failure> {
+    let addresses = store.addresses(numbers.iter().copied()).into();
+    let request = GetChunksRequest { addresses, ..template.clone() };
+    let mut stream = client.get_chunks(request).await.map_err(status)?.into_inner();
+    // Absent chunks are the ones without a result.
     let mut seen = 0;
-    while let Some(message) = stream.message().await.map_err(|status| refused(&status))? {
+    while let Some(message) = stream.message().await.map_err(status)? {
         if let Some(failed) = message.failed.into_iter().next() {
             return Err(Failure::Refused(failed.message));
-        }
-        let absent = message.missing.len() + message.not_local.len();
-        if 0 < absent {
-            return Err(Failure::Wrong(format!("{absent} chunks are not found")));
         }
         seen += message.chunks.len();
         for FoundChunk { index: position, contents, .. } in message.chunks {
             let Some(number) = numbers.get(index(position)) else {
                 return Err(Failure::Wrong("a result for no address".to_owned()));
             };
-            verify(*number, chain.store.chunk(*number), table.form, &contents)?;
+            verify(*number, store.chunk(*number), template.form(), &contents)?;
         }
     }
     if seen == numbers.len() {
@@ -204,46 +207,74 @@ async fn get_chunks(table: &mut Table, chain: &ChainStore, numbers: &[u32]) -> R
     Err(Failure::Wrong(format!("{seen} results for {} addresses", numbers.len())))
 }
 
-/// Sends a `GET` and returns the bulk string that the reply is.
-async fn get(
-    socket: &mut TcpStream,
-    table: &str,
-    chunk: &Chunk,
-    buffer: &mut Vec<u8>,
-) -> Result<Vec<u8>, Failure> {
-    let broken = |error: std::io::Error| Failure::Refused(format!("connection: {error}"));
-    buffer.clear();
-    get_request(buffer, table, &chunk.address);
-    socket.write_all(buffer).await.map_err(broken)?;
-    buffer.clear();
-    let mut replies = ReplyCounter::default();
-    loop {
-        let from = buffer.len();
-        if socket.read_buf(buffer).await.map_err(broken)? == 0 {
-            return Err(Failure::Refused("the server closed a connection".to_owned()));
+/// A RESP connection. A table's settings decide the form of its chunks; `form` says which to expect,
+/// if the server has any.
+#[derive(Debug)]
+pub struct Resp {
+    socket: BufReader<TcpStream>,
+    table: String,
+    form: Option<Form>,
+    buffer: Vec<u8>,
+}
+
+impl Resp {
+    /// Sends a `GET` for each chunk, then reads all replies, even if one of them is a failure.
+    async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<(), Failure> {
+        self.buffer.clear();
+        for number in numbers {
+            let (table, address) = (&self.table, store.chunk(*number).address);
+            let length = table.len() + 1 + ADDRESS_TEXT_BYTES;
+            write!(self.buffer, "*2\r\n$3\r\nGET\r\n${length}\r\n{table}:{address}\r\n")
+                .map_err(refused)?;
         }
-        let whole = replies.feed(&buffer[from..]);
-        if 0 < whole.map_err(|error| Failure::Wrong(error.to_string()))? {
-            break;
+        self.socket.write_all(&self.buffer).await.map_err(refused)?;
+        let (form, mut outcome) = (self.form, Ok(()));
+        for number in numbers {
+            let reply = self.reply().await.map_err(refused)?;
+            let verified = reply.and_then(|contents| {
+                let Some(form) = form else { return Ok(()) };
+                // A record over RESP ends with its CRC, which gRPC leaves out.
+                let crc_bytes = if form == Form::Stored { 4 } else { 0 };
+                let without_crc = contents.len().saturating_sub(crc_bytes);
+                verify(*number, store.chunk(*number), form, &contents[..without_crc])
+            });
+            outcome = outcome.and(verified);
         }
+        outcome
     }
-    match Reply::parse(buffer) {
-        Ok(Some((Reply::Bulk(contents), _))) => Ok(contents),
-        Ok(Some((Reply::Error(text), _))) => {
-            Err(Failure::Refused(String::from_utf8_lossy(&text).into_owned()))
-        }
-        reply => Err(Failure::Wrong(format!("{reply:?}").chars().take(60).collect())),
+
+    /// Reads the bulk string that a reply should be.
+    async fn reply(&mut self) -> std::io::Result<Result<&[u8], Failure>> {
+        self.buffer.clear();
+        self.socket.read_until(b'\n', &mut self.buffer).await?;
+        let line = self.buffer.trim_ascii_end();
+        let length = line.strip_prefix(b"$").and_then(|digits| str::from_utf8(digits).ok());
+        let Some(length) = length.and_then(|digits| digits.parse::<usize>().ok()) else {
+            let text = String::from_utf8_lossy(line).into_owned();
+            return match line.first() {
+                Some(b'-') => Ok(Err(Failure::Refused(text))),
+                Some(_) => Ok(Err(Failure::Wrong(text))),
+                None => Err(std::io::Error::other("the server closed a connection")),
+            };
+        };
+        self.buffer.resize(length + 2, 0);
+        self.socket.read_exact(&mut self.buffer).await?;
+        Ok(Ok(&self.buffer[..length]))
     }
 }
 
-fn refused(status: &Status) -> Failure {
-    Failure::Refused(format!("{:?}: {}", status.code(), status.message()))
+fn refused(error: impl Display) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
+fn status(status: Status) -> Failure {
+    refused(format_args!("{:?}: {}", status.code(), status.message()))
 }
 
 /// Looks at contents, or at the size of a snappy block: that of the record without its CRC.
 fn verify(number: u32, chunk: &Chunk, form: Form, bytes: &[u8]) -> Result<(), Failure> {
     let is_right = match form {
-        Form::Decoded => {
+        Form::Contents => {
             bytes.len() == index(chunk.contents_bytes)
                 && number_in(bytes) == Some(u64::from(number))
         }

@@ -1,100 +1,116 @@
 //! Measures one row: sets up where the chunks are, lets the load run, reads the clocks and the
 //! proxy's log.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{fs, iter, time::Duration};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use busload_bucket::Bucket;
-use tonic::client::Grpc;
+use busload_proto::v1::Form;
+use rustix::process::Pid;
 
 use super::{
-    arguments::{Chunks, Section},
-    bare::{PreadSend, pread},
-    cases::{Cache, Case, FILLS, FOREGROUND, GETS, GOT_BYTES, REPEATED, Way},
-    chain::ChainStore,
-    clients::{Caller, Form, Table, channels, get_request, s3},
-    load::{self, Picks, Plan},
+    Chunks,
+    cases::{
+        BATCH, Cache, Case, FOREGROUND, GETS, GOT_BYTES, GROWN_MIB, INDEX_BYTES, INDEX_READS,
+        REPEATED, Section, Way, X_FILE,
+    },
+    clients::{Caller, Load},
+    numbered::{Design, apart, last},
 };
 use crate::{
     cleanup::Directory,
+    clock::now_ns,
     experiment::store_bench::{PREFIX, StoreBench, wait_local},
     harness::{
-        Answering, Point, Sample,
-        sample::{MEAN_US, PER_S},
+        Answering, Sample,
+        sample::{PER_S, SECONDS},
     },
-    limits::{CHUNK_LIST, POOL_REQUESTS},
-    measure::{self, Pace, measure},
+    limits::CHUNK_LIST,
     random::Random,
     remote::Distance,
-    requests::Pool,
-    server::{self, Server},
+    server::{Durability, Launch, Server, ServerKind, Table},
     stats::{float, float_of, ratio},
-    store::Traffic,
+    store::{Filler, Store, Traffic, index},
 };
 
 /// The table of servers with only one.
-pub const TABLE: &str = "db";
+const TABLE: &str = "db";
 
 /// Tables of the warm server: on disk, in memory, and as stored.
 const WARM: &str = "warm";
 const RAM: &str = "ram";
 const STORED: &str = "stored";
 
+/// Bytes per second of one response while files fill.
+const FILLING_BANDWIDTH: u64 = 2 << 20;
+
+/// Table files of the section open.
+const OPEN_FILES: usize = 1_000;
+
+/// Bytes of the chunks of a large file, which do not compress: it is made soon.
+const LARGE_CHUNK_BYTES: u64 = 64 * 1_024;
+
 /// Everything that the measurements of rows share.
 pub struct Runner<'a> {
-    pub arguments: &'a Chunks,
+    arguments: &'a Chunks,
+    store: Store,
+    /// Numbers of chunks in different extents, to be read from an empty cache.
+    apart: Vec<u32>,
     /// Server that rows with everything on local disk share.
     warm: Option<Server>,
-    pub chain: ChainStore,
     /// Store of many files, and the cache that a server has left of it.
-    pub opened: Option<(ChainStore, Option<Directory>)>,
-    /// Resident size of a server while a file fills, MiB by second.
-    pub growth: Vec<Point>,
-    pub bench: StoreBench<'a>,
+    opened: Option<(Store, Option<Directory>)>,
+    bench: StoreBench<'a>,
 }
 
 impl<'a> Runner<'a> {
-    pub fn new(arguments: &'a Chunks, bench: StoreBench<'a>, chain: ChainStore) -> Self {
-        Self { arguments, warm: None, chain, opened: None, growth: Vec::new(), bench }
+    pub fn new(arguments: &'a Chunks, bench: StoreBench<'a>, store: Store) -> Self {
+        let apart = apart(&store, arguments.rounds.seed);
+        Self { arguments, store, apart, warm: None, opened: None, bench }
     }
 
     /// Measures a row once.
     pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = self.arguments.rounds.seed_of(round);
-        if !matches!(case.section, Section::Chain | Section::Reads | Section::Throughput) {
+        if !matches!(case.section, Section::Reads | Section::Throughput) {
             self.stop()?;
         }
-        match case.section {
-            Section::Cold => return self.cold_file(case, seed),
-            Section::ThunderingHerd => return self.thundering_herd(case),
-            Section::Open => return self.open(case),
-            Section::Memory => return self.memory(),
-            Section::Chain | Section::Reads | Section::Throughput => {}
-        }
-        match (case.cache, case.way) {
-            (Cache::Cold, _) => self.cold(case),
-            (Cache::Filling, _) => self.filling(case, seed),
-            (Cache::Unused, Way::Direct) => {
-                let s3 = s3(self.bench.remote.address(), Bucket::NAME, PREFIX)?;
-                let callers = (0..case.callers).map(|_| Caller::Direct(Arc::clone(&s3))).collect();
-                let plan = self.plan(case, seed, Answering::Nobody);
-                self.bench.runtime.block_on(load::run(&self.chain, callers, &plan))
+        match (case.section, case.cache, case.way) {
+            (Section::Open, ..) => self.open(case.cache),
+            (Section::Memory, ..) => self.memory(),
+            (Section::Reads, Cache::Filling, _) => {
+                // The store is slow from the server's start on, as what a server has measured of
+                // its store decides who waits for a fill.
+                let distance = self.arguments.store.distance;
+                self.bench.remote.set(Distance { bandwidth: FILLING_BANDWIDTH, ..distance });
+                let sample = self.fresh(case, seed);
+                self.bench.remote.set(distance);
+                sample
             }
-            (Cache::Unused, Way::Pread) => {
-                let plan = self.plan(case, seed, Answering::Nobody);
-                let mut read = pread(&self.chain.store)?;
-                load::run_blocking(&self.chain, &plan, |numbers| {
-                    numbers.iter().try_for_each(|one| read(*one))
-                })
+            (_, Cache::Cold | Cache::Filling, _) => self.fresh(case, seed),
+            (.., Way::Direct) => {
+                // The client takes the TLS of the process.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                let url =
+                    format!("http://{}/{}/{PREFIX}", self.bench.remote.address(), Bucket::NAME);
+                let http = reqwest::Client::new();
+                let caller = || Caller::Direct(http.clone(), url.clone());
+                let callers = iter::repeat_with(caller).take(case.callers).collect();
+                let load = self.endless(case, seed, Answering::Nobody);
+                self.bench.runtime.block_on(load.run(callers))
             }
-            (Cache::Unused, Way::PreadSend) => {
-                let cpus = self.bench.starter.cpus.clone();
-                let mut bare = PreadSend::start(&self.chain.store, cpus)?;
-                let plan = self.plan(case, seed, Answering::Thread(bare.thread_id));
-                // One connection carries what all callers have under way.
-                let plan = Plan { batch: case.batch * case.callers, ..plan };
-                let ask = |numbers: &[u32]| bare.ask(&self.chain.store, numbers);
-                load::run_blocking(&self.chain, &plan, ask)
+            (.., Way::Null) => {
+                let launch = Launch {
+                    kind: ServerKind::Null,
+                    durability: Durability::None,
+                    net_threads: 0,
+                    reply_bytes: index(self.store.chunk(0).contents_bytes),
+                };
+                let StoreBench { starter, cleanup, .. } = &self.bench;
+                let data = cleanup.directory(&starter.directory)?;
+                let server = starter.launch(cleanup, data, &launch, &[])?;
+                let load = self.endless(case, seed, Answering::Process(server.pid()));
+                self.ask(case, &server, TABLE, load)
             }
             _ => self.warm(case, seed),
         }
@@ -105,221 +121,228 @@ impl<'a> Runner<'a> {
         self.warm.take().map_or(Ok(()), |server| server.stop().map(drop))
     }
 
+    /// Makes a load of random chunks for the seconds of a measurement.
+    fn endless(&self, case: &Case, seed: u64, answering: Answering) -> Load<'_> {
+        let (mut random, count) = (Random::new(seed), u64::from(self.store.count()));
+        let number = move || u32::try_from(random.below(count)).expect("below a u32");
+        let (store, numbers) = (&self.store, Box::new(iter::repeat_with(number)));
+        let (warm_up, seconds) = (self.arguments.rounds.warm_up, self.arguments.rounds.seconds);
+        Load { store, numbers, batch: case.batch, warm_up, seconds, answering }
+    }
+
     /// Makes a table over a store of the object store.
-    pub fn table(&self, name: &'static str, prefix: &str, options: &str) -> server::Table {
+    fn table(&self, name: &'static str, prefix: &str, options: &str) -> Table {
         self.bench.table(name, &self.bench.remote.url(prefix), options)
     }
 
-    /// Starts a server with an empty cache over the main store and waits until that is open; only
-    /// what the object store is asked for from then on is remembered.
-    pub fn cold_server(&self, options: &str) -> Result<Server> {
-        let tables = [self.table(TABLE, PREFIX, options)];
-        let server = self.bench.serve(&tables, self.chain.last())?;
+    fn ask(&self, case: &Case, server: &Server, table: &str, load: Load<'_>) -> Result<Sample> {
+        self.bench.runtime.block_on(async {
+            let callers = Caller::connect(case, server, table).await?;
+            load.run(callers).await
+        })
+    }
+
+    /// Measures with a server of its own whose cache is empty. What is read cold lies apart, so
+    /// that no read finds what another one's extent brought; the first read of a file that may come
+    /// as a whole starts its fill.
+    fn fresh(&self, case: &Case, seed: u64) -> Result<Sample> {
+        let fill = if case.cache == Cache::Cold { "fill=touched" } else { "fill=whole" };
+        let server = self.bench.serve(&[self.table(TABLE, PREFIX, fill)], last(&self.store))?;
+        // Only what is read of an open store is remembered.
         self.bench.remote.forget();
-        Ok(server)
-    }
-
-    /// Every measurement has a server of its own whose cache is empty. What is read lies apart, so
-    /// that no read finds what another one's extent brought.
-    fn cold(&self, case: &Case) -> Result<Sample> {
-        let server = self.cold_server("fill=touched")?;
-        let apart: Arc<[u32]> = self.chain.apart.clone().into();
-        let batch = case.batch.min(apart.len().div_ceil(case.callers));
-        let picks = match case.section {
-            Section::Chain => self.chain.chain.iter().copied().take(apart.len()).collect(),
-            _ => apart,
+        let of_file = |number: &u32| self.store.chunk(*number).file == 0;
+        let file: Vec<_> = (0..self.store.count()).filter(of_file).collect();
+        let list = match (case.section, case.cache) {
+            (Section::Cold, _) => {
+                let mut shuffled = file.clone();
+                Random::new(seed).shuffle(&mut shuffled);
+                Some(shuffled)
+            }
+            (Section::ThunderingHerd, _) => Some(vec![self.apart[0]; case.callers]),
+            (_, Cache::Cold) => Some(self.apart.clone()),
+            _ => None,
         };
-        let plan = Plan { batch, ..once(picks, &server) };
-        let sample = self.ask(case, &server, TABLE, &plan)?;
-        let traffic = self.traffic();
+        let answering = Answering::Process(server.pid());
+        let load = match list {
+            Some(list) => {
+                let batch = case.batch.min(list.len().div_ceil(case.callers));
+                Load { batch, answering, ..once(&self.store, list) }
+            }
+            None => Load { warm_up: Duration::ZERO, ..self.endless(case, seed, answering) },
+        };
+        let sample = self.ask(case, &server, TABLE, load)?;
+        if case.section == Section::Cold {
+            let addresses = self.store.addresses(file);
+            self.bench.runtime.block_on(wait_local(server.http(), TABLE, &addresses))?;
+        }
+        let traffic = self.traffic(&self.store);
         server.stop()?;
-        Ok(with_traffic(sample, &traffic))
+        let sample = with_traffic(sample, &traffic);
+        if case.section == Section::Reads {
+            return Ok(sample.flag("filled-early", self.store.bytes() <= traffic.fills.bytes));
+        }
+        let bytes = traffic.foreground.bytes + traffic.fills.bytes;
+        let x_file = ratio(float(bytes), float(self.store.files[0].bytes));
+        let x_file = x_file.filter(|_| case.section == Section::Cold);
+        let mut sample = sample.with(X_FILE, x_file);
+        sample.remark = traffic.text();
+        Ok(sample)
     }
 
-    /// The first read starts the fill of its file; it is slow enough to last. The store is slow
-    /// from the server's start on, as what a server has measured of its store decides who waits for
-    /// a fill.
-    fn filling(&self, case: &Case, seed: u64) -> Result<Sample> {
-        let distance = self.arguments.store.distance;
-        let slow = Distance { bandwidth: self.arguments.filling_bandwidth, ..distance };
-        self.bench.remote.set(slow);
-        let sample = self.filling_slowly(case, seed);
-        self.bench.remote.set(distance);
-        sample
+    /// Sorts the requests to a store since the log was emptied.
+    fn traffic(&self, store: &Store) -> Traffic {
+        Traffic::of(&self.bench.remote.seen(), &store.files)
     }
 
-    fn filling_slowly(&self, case: &Case, seed: u64) -> Result<Sample> {
-        let server = self.cold_server("fill=whole")?;
-        let plan = self.plan(case, seed, Answering::Process(server.pid()));
-        let sample = self.ask(case, &server, TABLE, &Plan { warm_up: Duration::ZERO, ..plan })?;
-        let traffic = self.traffic();
-        let filled_early = self.chain.store.bytes() <= traffic.fills.bytes;
-        server.stop()?;
-        Ok(with_traffic(sample, &traffic).flag("filled-early", filled_early))
-    }
-
-    /// Sorts the requests to the main store since the log was emptied.
-    pub fn traffic(&self) -> Traffic {
-        Traffic::of(&self.bench.remote.seen(), &self.chain.store.files)
-    }
-
+    /// Measures with the server that has everything on local disk.
     fn warm(&mut self, case: &Case, seed: u64) -> Result<Sample> {
         let server = match self.warm.take() {
             Some(server) => server,
             None => self.start_warm()?,
         };
-        // The request names the encoding for GetChunks, the table's settings that for RESP.
-        let is_resp = matches!(case.way, Way::Resp | Way::RespPipelined);
-        let table = match (case.cache, case.form) {
-            (Cache::Memory, _) => RAM,
-            (_, Form::Stored) if is_resp => STORED,
+        // The request names the encoding for gRPC, the table's settings that for RESP.
+        let table = match (case.cache, case.form, case.way) {
+            (Cache::Memory, ..) => RAM,
+            (_, Form::Stored, Way::RespPipelined) => STORED,
             _ => WARM,
         };
-        let sample = if case.way == Way::RespPipelined {
-            self.pipelined(case, &server, table, seed)
-        } else {
-            let plan = self.plan(case, seed, Answering::Process(server.pid()));
-            self.ask(case, &server, table, &plan)
-        };
+        let load = self.endless(case, seed, Answering::Process(server.pid()));
+        let sample = self.ask(case, &server, table, load);
         self.warm = Some(server);
         sample
     }
 
     /// Starts a server with everything on local disk, and once more in memory.
     fn start_warm(&self) -> Result<Server> {
-        let memory_bytes = self.chain.store.contents_bytes() * 2 + (64 << 20);
+        let memory_bytes = self.store.contents_bytes() * 2 + (64 << 20);
         let tables = [
             self.table(WARM, PREFIX, "fill=whole"),
             self.table(RAM, PREFIX, &format!("fill=whole&memory={memory_bytes}")),
             self.table(STORED, PREFIX, "fill=whole&contents=stored"),
         ];
-        let server = self.bench.serve(&tables, self.chain.last())?;
+        let server = self.bench.serve(&tables, last(&self.store))?;
         for table in &tables {
-            self.fill(&server, table.name, &self.chain)?;
+            self.fill(&server, table.name, &self.store)?;
         }
         // What is read a second time is surely kept.
-        let numbers: Vec<u32> = (0..self.chain.store.count()).collect();
+        let numbers: Vec<u32> = (0..self.store.count()).collect();
         for _ in 0..2 {
-            let numbers = numbers.chunks(self.arguments.batch);
-            self.read(&server, RAM, &self.chain, numbers)?;
+            self.read(&server, RAM, once(&self.store, numbers.clone()))?;
         }
         Ok(server)
     }
 
     /// Reads one chunk of every file and waits until all files are on local disk.
-    pub fn fill(&self, server: &Server, table: &str, chain: &ChainStore) -> Result<()> {
-        let mut files = HashSet::new();
-        let is_first = |number: &u32| files.insert(chain.store.chunk(*number).file);
-        let firsts: Vec<u32> = (0..chain.store.count()).filter(is_first).collect();
-        self.read(server, table, chain, firsts.chunks(self.arguments.batch))?;
-        self.wait_local(server, table, chain, 0..chain.store.count())
-    }
-
-    /// Waits until chunks of a table are on the server's disk.
-    pub fn wait_local(
-        &self,
-        server: &Server,
-        table: &str,
-        chain: &ChainStore,
-        numbers: impl IntoIterator<Item = u32>,
-    ) -> Result<()> {
-        let addresses = chain.addresses(numbers);
+    fn fill(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
+        let mut firsts: Vec<u32> = (0..store.count()).collect();
+        firsts.dedup_by_key(|number| store.chunk(*number).file);
+        self.read(server, table, once(store, firsts))?;
+        let addresses = store.addresses(0..store.count());
         self.bench.runtime.block_on(wait_local(server.http(), table, &addresses))
     }
 
-    /// Reads chunks, so many in each call.
-    fn read<'n>(
-        &self,
-        server: &Server,
-        table: &str,
-        chain: &ChainStore,
-        calls: impl Iterator<Item = &'n [u32]>,
-    ) -> Result<()> {
-        self.bench.runtime.block_on(async {
-            let channel = channels(server.http(), 1).await?.remove(0);
-            let mut caller = Caller::GetChunks(Table::new(channel, table, Form::Decoded));
-            for numbers in calls {
-                let read = caller.ask(chain, numbers).await;
-                read.map_err(|failure| anyhow!("reading ahead of {table}: {failure:?}"))?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Runs the callers of a case against a table of a server.
-    pub fn ask(&self, case: &Case, server: &Server, table: &str, plan: &Plan) -> Result<Sample> {
-        self.bench.runtime.block_on(async {
-            let channels = channels(server.http(), self.arguments.grpc_connections).await?;
-            let mut callers = Vec::with_capacity(case.callers);
-            for index in 0..case.callers {
-                let channel = channels[index % channels.len()].clone();
-                callers.push(match case.way {
-                    Way::Resp => Caller::resp(server.resp(), table, case.form).await?,
-                    Way::GetChunk => Caller::GetChunk(Table::new(channel, table, case.form)),
-                    Way::GetChunks => Caller::GetChunks(Table::new(channel, table, case.form)),
-                    Way::Check => Caller::Check(Grpc::new(channel)),
-                    other => bail!("{other:?} is not asked of a server by callers"),
-                });
-            }
-            load::run(&self.chain, callers, plan).await
-        })
-    }
-
-    fn pipelined(&self, case: &Case, server: &Server, table: &str, seed: u64) -> Result<Sample> {
-        let mut random = Random::new(seed);
-        let mut numbers = [0];
-        let requests = self.chain.store.chunks.len().clamp(case.batch, POOL_REQUESTS);
-        let pool = Pool::of(requests, |out| {
-            load::draw(&mut random, &self.chain, &mut numbers);
-            get_request(out, table, &self.chain.store.chunk(numbers[0]).address);
-        });
-        let plan = measure::Plan {
-            address: server.resp(),
-            pid: Some(server.pid()),
-            clients: case.callers,
-            pace: Pace::Pipeline(case.batch),
-            pool: &pool,
-            start: random.next() >> 8,
-            warm_up: self.arguments.rounds.warm_up,
-            window: self.arguments.rounds.seconds,
-            progress: None,
-        };
-        let mut sample = measure(&plan)?;
-        let nils = sample.counted("nil");
-        if 0 < nils {
-            sample.failed.wrong.count += nils;
-            sample.failed.wrong.example = Some("nil for a chunk that is there".to_owned());
+    /// Reads chunks ahead, many in each call.
+    fn read(&self, server: &Server, table: &str, load: Load<'_>) -> Result<()> {
+        let (section, cache, way) = (Section::Reads, Cache::Disk, Way::GetChunks);
+        let case = Case { section, cache, way, form: Form::Contents, callers: 1, batch: BATCH };
+        let failed = self.ask(&case, server, table, load)?.failed;
+        if 0 < failed.count() {
+            bail!("reading ahead of {table}: {failed:?}");
         }
-        // Little's law: a pipeline's time is what all connections together need for one each.
-        let under_way = float_of(case.callers * case.batch);
-        let mean_s = ratio(under_way, sample.or_zero(PER_S));
-        Ok(sample.with(MEAN_US, mean_s.map(|seconds| seconds * 1e6)))
+        Ok(())
     }
 
-    fn plan(&self, case: &Case, seed: u64, answering: Answering) -> Plan {
-        let picks = match case.section {
-            Section::Chain => Picks::Cycle(self.chain.chain.clone().into()),
-            _ => Picks::Random(seed),
+    /// Opens a store of very many table files, with an empty cache or that of the time before: how
+    /// long from the start of a process until the last chunk of the last file is known.
+    fn open(&mut self, cache: Cache) -> Result<Sample> {
+        let design = Design {
+            files: OPEN_FILES,
+            chunks: 8,
+            chunk_bytes: 512,
+            filler: Filler::Half,
+            seed: self.arguments.rounds.seed ^ 0x6f70_656e,
         };
-        let rounds = &self.arguments.rounds;
-        let (warm_up, seconds) = (rounds.warm_up, rounds.seconds);
-        Plan { picks, batch: case.batch, warm_up, seconds, answering }
+        let (store, left) = match self.opened.take() {
+            Some(opened) => opened,
+            None => (design.make(&self.bench.directory("open"))?, None),
+        };
+        let data = match left.filter(|_| cache != Cache::Cold) {
+            Some(data) => data,
+            None => self.bench.cleanup.directory(&self.bench.starter.directory)?,
+        };
+        self.bench.remote.forget();
+        let tables = [self.table(TABLE, "open", "fill=whole")];
+        let started_ns = now_ns();
+        let server = self.bench.serve_in(data, &tables, last(&store))?;
+        let sample = chunks_since(started_ns, &store);
+        let traffic = self.traffic(&store);
+        self.opened = Some((store, Some(server.stop()?)));
+        let mut sample = with_traffic(sample, &traffic);
+        sample.remark = traffic.text();
+        Ok(sample)
+    }
+
+    /// Measures the memory of an index, and that of the server while a large file comes to disk.
+    fn memory(&self) -> Result<Sample> {
+        let chunks = (self.arguments.memory_bytes / LARGE_CHUNK_BYTES).max(2);
+        let design = Design {
+            files: 1,
+            chunks: usize::try_from(chunks).context("chunks of a file")?,
+            chunk_bytes: LARGE_CHUNK_BYTES,
+            filler: Filler::Random,
+            seed: self.arguments.rounds.seed ^ 0x6d65_6d6f,
+        };
+        let directory = self.bench.directory("memory");
+        let store = design.make(&directory)?;
+        let bytes = store.bytes();
+        let (most, disk) = (bytes + (1 << 20), bytes + bytes / 8 + (1 << 30));
+        let options = format!("fill=whole&fill_whole_max={most}&disk={disk}");
+        let server = self.bench.serve(&[self.table(TABLE, "memory", &options)], last(&store))?;
+        let before = memory_mib(server.pid(), "VmRSS:")?;
+        let started_ns = now_ns();
+        self.fill(&server, TABLE, &store)?;
+        let sample = chunks_since(started_ns, &store);
+        let grown = memory_mib(server.pid(), "VmHWM:")? - before;
+        let metrics = server.metrics()?;
+        server.stop()?;
+        fs::remove_dir_all(&directory).context("the store of one large file")?;
+        let of_index = metrics.of_table("busload_chunks_index_bytes", TABLE);
+        let of_index = of_index.zip(metrics.of_table("busload_chunks_stored", TABLE));
+        let index_bytes = of_index.and_then(|(bytes, chunks)| ratio(bytes, chunks));
+        let index_bytes = index_bytes.context("no memory of the index in the server's metrics")?;
+        Ok(sample.with(INDEX_BYTES, index_bytes).with(GROWN_MIB, grown))
     }
 }
 
-/// Makes a plan to ask for each of these once.
-pub fn once(numbers: Arc<[u32]>, server: &Server) -> Plan {
-    let (picks, answering) = (Picks::List(numbers), Answering::Process(server.pid()));
-    Plan { picks, batch: 1, warm_up: Duration::ZERO, seconds: CHUNK_LIST, answering }
+/// Makes a load of these chunks, each once.
+fn once(store: &Store, numbers: Vec<u32>) -> Load<'_> {
+    let (numbers, answering) = (Box::new(numbers.into_iter()), Answering::Nobody);
+    let (warm_up, seconds) = (Duration::ZERO, CHUNK_LIST);
+    Load { store, numbers, batch: BATCH, warm_up, seconds, answering }
+}
+
+/// Reads a line of a process's status: its resident size, or the largest it ever had.
+fn memory_mib(pid: Pid, name: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix("kB"));
+    let kibibytes: f64 = line.context("the server's memory")?.trim().parse()?;
+    Ok(kibibytes / 1_024.0)
+}
+
+/// Makes a sample of all chunks of a store having come since a moment.
+fn chunks_since(started_ns: u64, store: &Store) -> Sample {
+    let seconds = float(now_ns() - started_ns) / 1e9;
+    let per_s = ratio(float_of(store.chunks.len()), seconds);
+    Sample::default().with(SECONDS, seconds).with(PER_S, per_s)
 }
 
 /// Adds what the object store was asked for.
-pub fn with_traffic(sample: Sample, traffic: &Traffic) -> Sample {
-    let all = traffic.all();
+fn with_traffic(sample: Sample, traffic: &Traffic) -> Sample {
+    let all = traffic.of_files();
     sample
         .with(GETS, float(all.requests))
         .with(GOT_BYTES, float(all.bytes))
         .with(FOREGROUND, float(traffic.foreground.requests))
         .with(REPEATED, float(traffic.repeated))
-        .with(FILLS, float(traffic.fills.requests))
+        .with(INDEX_READS, float(traffic.indexes.requests))
 }
