@@ -96,12 +96,12 @@ impl Cleanup {
     }
 
     pub fn spawn(&self, command: &mut Command) -> Result<Process> {
-        let name = command.get_program().to_string_lossy().into_owned();
         let mut owned = lock(&self.owned);
-        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let started = command.spawn();
+        let child = started.with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let child = Arc::new(Mutex::new(child));
         owned.push(Owned::Child(Arc::clone(&child)));
-        Ok(Process { child, name })
+        Ok(Process { child })
     }
 
     /// Makes a new directory in `parent`.
@@ -119,7 +119,6 @@ impl Cleanup {
 #[derive(Debug)]
 pub struct Process {
     child: Arc<Mutex<Child>>,
-    name: String,
 }
 
 impl Process {
@@ -138,26 +137,21 @@ impl Process {
         self.child().try_wait().ok().flatten()
     }
 
-    /// Waits for the end; kills it after `timeout`.
-    pub fn wait(self, timeout: Duration) -> Result<ExitStatus> {
+    /// Sends a signal and waits for the end; kills it after `timeout`.
+    pub fn stop(self, signal: Signal, timeout: Duration) -> Result<ExitStatus> {
+        if self.poll_exit().is_none() {
+            kill_process(self.pid(), signal).context("kill")?;
+        }
         let until_ns = now_ns() + duration_ns(timeout);
         loop {
             if let Some(status) = self.poll_exit() {
                 return Ok(status);
             }
             if until_ns < now_ns() {
-                bail!("{} did not stop within {timeout:?} and was killed", self.name);
+                bail!("a program did not stop within {timeout:?} and was killed");
             }
             pause(POLL);
         }
-    }
-
-    /// Sends a signal and waits for the end; kills it after `timeout`.
-    pub fn stop(self, signal: Signal, timeout: Duration) -> Result<ExitStatus> {
-        if self.poll_exit().is_none() {
-            kill_process(self.pid(), signal).context("kill")?;
-        }
-        self.wait(timeout)
     }
 }
 

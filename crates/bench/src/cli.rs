@@ -47,7 +47,7 @@ pub enum Command {
     Growth(Growth),
     /// Time that a server takes to come back after it was stopped
     Recovery(Recovery),
-    /// Throughput and system calls per request, from one connection to many
+    /// Throughput, latency and work per request, from one connection to many
     Connections(Connections),
     /// Many clients' single-key reads and writes of a Postgres table, batched and not
     Postgres(Box<Postgres>),

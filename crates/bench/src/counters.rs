@@ -1,13 +1,5 @@
 //! Answers that a load saw: how many, how long they took, and what was wrong with them.
 
-use std::{
-    cell::Cell,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
-
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
@@ -41,8 +33,6 @@ pub struct Counters {
     pub failed: Failed,
     /// Rows whose upsert was acknowledged: some of them.
     pub acknowledged: Vec<u64>,
-    /// Versions of upserts that were handed out.
-    pub versions: u64,
     next_kept: usize,
 }
 
@@ -58,7 +48,6 @@ impl Counters {
             overloaded: false,
             failed: Failed::default(),
             acknowledged: Vec::new(),
-            versions: 0,
             next_kept: 0,
         })
     }
@@ -103,70 +92,11 @@ impl Counters {
             self.next_kept = (self.next_kept + 1) % ACKNOWLEDGED_KEPT;
         }
     }
-
-    /// Adds what another part of the load saw.
-    pub fn merge(&mut self, other: &Self) -> Result<()> {
-        self.latency_ns.add(&other.latency_ns)?;
-        self.late_ns.add(&other.late_ns)?;
-        self.answered += other.answered;
-        self.answered_ever += other.answered_ever;
-        self.last_ns = self.last_ns.max(other.last_ns);
-        self.unanswered += other.unanswered;
-        self.overloaded |= other.overloaded;
-        self.failed.merge(&other.failed);
-        self.acknowledged.extend_from_slice(&other.acknowledged);
-        self.versions += other.versions;
-        Ok(())
-    }
-}
-
-thread_local! {
-    /// Shard that this thread writes to. Threads that never asked for one share the first.
-    static SHARD: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counters of several threads, each with one of its own: clients that run as tasks never wait for
-/// each other.
-#[derive(Debug)]
-pub struct Shards {
-    counters: Vec<Mutex<Counters>>,
-    next: AtomicUsize,
-}
-
-impl Shards {
-    /// Makes a shard for each of `threads` threads and one for all others.
-    pub fn new(threads: usize) -> Result<Self> {
-        let counters: Result<Vec<_>> =
-            (0..=threads).map(|_| Ok(Mutex::new(Counters::new()?))).collect();
-        Ok(Self { counters: counters?, next: AtomicUsize::new(1) })
-    }
-
-    /// Gives the calling thread a shard of its own.
-    pub fn enter(&self) {
-        SHARD.set(self.next.fetch_add(1, Ordering::Relaxed) % self.counters.len());
-    }
-
-    #[inline]
-    pub fn own(&self) -> MutexGuard<'_, Counters> {
-        self.counters[SHARD.get() % self.counters.len()]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds up the counters of all threads.
-    pub fn total(&self) -> Result<Counters> {
-        let mut total = Counters::new()?;
-        for counters in &self.counters {
-            total.merge(&counters.lock().unwrap_or_else(PoisonError::into_inner))?;
-        }
-        Ok(total)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failures::Failure;
 
     const WINDOW: Window = Window { from_ns: 1_000, until_ns: 2_000 };
 
@@ -188,23 +118,5 @@ mod tests {
         (0..2_500).for_each(|row| counters.acknowledge(row));
         counters.acknowledged.sort_unstable();
         assert_eq!(counters.acknowledged, (1_500..2_500).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn shards_of_all_threads_add_up() {
-        let shards = Shards::new(2).unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    shards.enter();
-                    shards.own().answer(WINDOW, 1, 1_000, 1_500);
-                    shards.own().failed.add(Failure::Wrong("x".to_owned()));
-                });
-            }
-        });
-        shards.own().failed.add(Failure::Refused("full".to_owned()));
-        let Counters { answered, failed, .. } = shards.total().unwrap();
-        assert_eq!((answered, failed.wrong.count, failed.refused.count), (3, 3, 1));
-        assert_eq!(failed.refused.example.as_deref(), Some("full"));
     }
 }

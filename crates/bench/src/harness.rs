@@ -35,7 +35,7 @@ pub use self::{
     arguments::Rounds,
     chart::{Axis, Chart, Point, draw},
     sample::{Ends, Number, Sample, measurement},
-    table::{Column, Row, Table, TableLayout, hidden, label, shown},
+    table::{Row, Table, TableLayout, hidden, label, shown},
     target::{Target, Unit, Wanted, print_targets},
     usage::{Answering, Mark, Usage, Watched},
 };

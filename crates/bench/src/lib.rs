@@ -38,7 +38,6 @@ mod schedule;
 mod server;
 mod stats;
 mod store;
-mod strace;
 
 use std::process::ExitCode;
 

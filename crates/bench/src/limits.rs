@@ -66,8 +66,6 @@ pub const POLL: Duration = Duration::from_millis(2);
 /// Bytes of a row of the Postgres experiment and its place in the index, with some room:
 /// shared_buffers by default.
 pub const TABLE_BYTES_PER_ROW: u64 = 200;
-/// Time until closed sessions of Postgres must have ended.
-pub const SESSIONS_END: Duration = Duration::from_secs(5);
 
 /// Most threads that read or write the file of the disk experiment.
 pub const DISK_JOBS_MAX: usize = 1_024;

@@ -126,13 +126,13 @@ pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
     Some(waits.sum())
 }
 
-/// Reads a file of a process below `/proc`, as `stat`; of a thread of this one by its id, too.
-pub fn read(pid: Pid, file: &str) -> Option<String> {
+/// Reads a file of a process below `/proc`, as `stat`.
+fn read(pid: Pid, file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).ok()
 }
 
 /// Parses one of the words of a text, counted from 0.
-pub fn word(text: &str, position: usize) -> Option<u64> {
+fn word(text: &str, position: usize) -> Option<u64> {
     text.split_ascii_whitespace().nth(position)?.parse().ok()
 }
 

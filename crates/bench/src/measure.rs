@@ -1,11 +1,6 @@
 //! One measurement of a server that speaks RESP: a load, a window, a sample.
 
-use std::{
-    net::SocketAddr,
-    ops::Range,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use anyhow::{Result, bail};
 use rustix::process::Pid;
@@ -61,8 +56,6 @@ pub struct Plan<'a> {
     pub start: u64,
     pub warm_up: Duration,
     pub window: Duration,
-    /// Told the count of requests answered so far, the warm-up included.
-    pub progress: Option<&'a AtomicU64>,
 }
 
 impl Plan<'_> {
@@ -173,10 +166,6 @@ impl Driver for Timed<'_> {
     /// The window begins with the first reply after the warm-up and ends with the first one past
     /// its length: its wall time is measured, not assumed.
     fn finished(&mut self, _connection: usize, requests: u32, sent_ns: u64, now_ns: u64) {
-        if let Some(progress) = self.plan.progress {
-            self.counters.answered_ever += u64::from(requests);
-            progress.store(self.counters.answered_ever, Ordering::Relaxed);
-        }
         match (self.start, self.end) {
             (None, _) if self.warm_until_ns <= now_ns => self.start = Some(self.plan.mark()),
             (Some(start), None) => {

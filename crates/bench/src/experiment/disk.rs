@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
@@ -190,7 +191,8 @@ fn fio(cleanup: &Cleanup, command: &mut Command) -> Result<Value> {
     let process = cleanup.spawn(command)?;
     let pipe = process.child().stdout.take().context("fio without a pipe")?;
     let report = std::io::read_to_string(pipe).context("reading fio's report")?;
-    let status = process.wait(STOP)?;
+    // Its pipe is closed, so it has ended or is about to: the signal finds nothing to do.
+    let status = process.stop(Signal::CONT, STOP)?;
     if !status.success() {
         bail!("fio ended with {status}: {}", report.trim());
     }

@@ -1,10 +1,7 @@
-//! `kv`: cases of operation, pace, durability and wiring, server beside server. `connections`: some
-//! of them with ever more clients, and the server's system calls.
+//! `kv`: cases of operation, pace, durability and wiring, server beside server. `connections`: one of
+//! them with ever more clients.
 
-use std::{
-    net::SocketAddr,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use clap::Args;
@@ -13,7 +10,7 @@ use super::memory_tables::{Bench, Setup};
 use crate::{
     cli::name_of,
     harness::{
-        Number, Rounds, Sample, TableLayout,
+        Number, Rounds, TableLayout,
         arguments::{clients, count, rate},
         hidden, label,
         sample::{CPU_LOAD, CPU_SERVER, LATE_P99_US, LOST_SHARE, P50_US, P99_US, P999_US, PER_S},
@@ -26,7 +23,6 @@ use crate::{
     requests::{Operation, Pool},
     server::{Durability, Launch, Server, ServerKind},
     stats::ratio,
-    strace,
 };
 
 const HELP: &str = "\
@@ -38,9 +34,8 @@ What is measured
   the median; `us/req` the server's processor time by request.
 
   Closed loop (default): every connection has one pipeline of requests under way; latency is the
-  time from sending it until its last reply. Open loop (--rate): requests are due on a fixed
-  schedule, sent even when earlier ones are unanswered, and latency counts from when a request was
-  due. The load polls for the last 200 us before each, so it uses its whole processor.
+  time from sending it until its last reply. Open loop (--rate): requests are sent when they are
+  due, and latency counts from then; the load polls, so it uses its whole processor.
 
   Notes: `load-bound` (the load had no processor time left while the server had), `asked-late`
   (open loop: sent more than 100 us late, 99th percentile), `overloaded` (open loop: 2 million
@@ -93,13 +88,11 @@ pub struct Kv {
     setup: Setup,
 }
 
-/// `kv` with other defaults, which also counts system calls.
+/// `kv` with other defaults.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "\
-System calls are counted by strace (where it is installed) over one second of a run of their own, \
-as it slows the server; the counts per request stay meaningful, the throughput of that run is not \
-shown. The notes name the most frequent calls per request. `kv --help` tells about the rest.",
+    after_long_help = "`us/req` tells whether work per request falls as more clients come. \
+                       `kv --help` tells about the other columns.",
     mut_arg("clients", |argument| argument.default_value("1,2,5,10,50,100,200,500")),
     mut_arg("pipelines", |argument| argument.default_value("1")),
     mut_arg("ops", |argument| argument.default_value("get")),
@@ -127,8 +120,6 @@ struct Case {
 
 const RATIO: Number = Number::new("ratio", "ratio");
 const P99_RATIO: Number = Number::new("p99_ratio", "p99x");
-/// System calls of the server by request; of `connections` only.
-const CALLS: Number = Number::new("calls_per_request", "calls/req");
 
 const LAYOUT: TableLayout<Case> = TableLayout {
     columns: &[
@@ -149,7 +140,6 @@ const LAYOUT: TableLayout<Case> = TableLayout {
         shown(SERVER_US),
         shown(CPU_LOAD),
         shown(CPU_SERVER),
-        hidden(CALLS),
         hidden(LOST_SHARE),
         hidden(LATE_P99_US),
     ],
@@ -166,18 +156,14 @@ const LAYOUT: TableLayout<Case> = TableLayout {
 const WRITERS: usize = 50;
 
 pub fn kv(arguments: &Kv) -> Result<()> {
-    run(arguments, "Reads and writes", false)
+    run(arguments, "Reads and writes")
 }
 
 pub fn connections(arguments: &Connections) -> Result<()> {
-    let has_strace = strace::is_available();
-    if !has_strace {
-        eprintln!("strace is not installed: system calls are not counted");
-    }
-    run(&arguments.kv, "From one connection to many", has_strace)
+    run(&arguments.kv, "From one connection to many")
 }
 
-fn run(arguments: &Kv, title: &str, with_calls: bool) -> Result<()> {
+fn run(arguments: &Kv, title: &str) -> Result<()> {
     let Kv { setup, rounds, attach, .. } = arguments;
     let kinds = if attach.is_some() { &[] } else { &setup.servers[..] };
     let more = format!("{:?} a measurement, medians of {}", rounds.seconds, rounds.rounds);
@@ -217,27 +203,12 @@ fn run(arguments: &Kv, title: &str, with_calls: bool) -> Result<()> {
                     start: Random::new(rounds.seed_of(round)).next() >> 8,
                     warm_up: rounds.warm_up,
                     window: rounds.seconds,
-                    progress: None,
                 };
-                let sample = measure(&plan)?;
-                let is_traced = with_calls && round == rounds.rounds;
-                if is_traced { with_system_calls(sample, &bench, &plan) } else { Ok(sample) }
+                measure(&plan)
             })?;
         }
     }
     Ok(())
-}
-
-/// Counts a server's system calls in a run of their own.
-fn with_system_calls(mut sample: Sample, bench: &Bench<'_>, plan: &Plan<'_>) -> Result<Sample> {
-    let Some(pid) = plan.pid else { return Ok(sample) };
-    let progress = AtomicU64::new(0);
-    let traced = Plan { progress: Some(&progress), window: strace::LOAD, ..*plan };
-    let requests = || progress.load(Ordering::Relaxed);
-    let calls = strace::count(&bench.cleanup, pid, requests, || measure(&traced).map(drop))?;
-    let Some((per_request, most)) = calls else { return Ok(sample) };
-    sample.remark = format!("{per_request:.2} calls/req: {most}");
-    Ok(sample.with(CALLS, per_request))
 }
 
 impl Kv {
@@ -248,14 +219,12 @@ impl Kv {
             false => self.rate.iter().copied().map(Pace::Rate).collect(),
         };
         let mut cases = Vec::new();
-        for &durability in &self.setup.durability {
-            for &net_threads in &self.setup.net_threads {
-                for &operation in &self.ops {
-                    cases.extend(paces.iter().map(|&pace| {
-                        let (clients, server, index) = (0, None, 0);
-                        Case { operation, pace, durability, net_threads, clients, server, index }
-                    }));
-                }
+        for (durability, net_threads) in self.setup.settings() {
+            for &operation in &self.ops {
+                cases.extend(paces.iter().map(|&pace| {
+                    let (clients, server, index) = (0, None, 0);
+                    Case { operation, pace, durability, net_threads, clients, server, index }
+                }));
             }
         }
         cases

@@ -58,16 +58,18 @@ impl Setup {
         KeySpace { keys: self.keys, value_bytes: self.value_bytes, seed }
     }
 
+    /// Returns every durability with every wiring.
+    pub fn settings(&self) -> impl Iterator<Item = (Durability, u32)> {
+        let wirings = move |&durability| self.net_threads.iter().map(move |&net| (durability, net));
+        self.durability.iter().flat_map(wirings)
+    }
+
     /// Returns every server in every durability and wiring.
-    pub fn launches(&self) -> Vec<Launch> {
-        let mut launches = Vec::new();
-        for &durability in &self.durability {
-            for &net_threads in &self.net_threads {
-                let launch = |&kind| Launch { kind, durability, net_threads, reply_bytes: 0 };
-                launches.extend(self.servers.iter().map(launch));
-            }
-        }
-        launches
+    pub fn launches(&self) -> impl Iterator<Item = Launch> {
+        self.settings().flat_map(move |(durability, net_threads)| {
+            let launch = move |&kind| Launch { kind, durability, net_threads, reply_bytes: 0 };
+            self.servers.iter().map(launch)
+        })
     }
 }
 

@@ -72,13 +72,6 @@ pub struct Point {
     pub label: String,
 }
 
-impl Point {
-    /// Makes a point without a label.
-    pub fn new(x: f64, y: f64) -> Self {
-        Self { x, y, label: String::new() }
-    }
-}
-
 /// Points of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
@@ -215,7 +208,7 @@ mod tests {
             let joined = [point(1.0, 25.0), point(16.0, 100.0)];
             let chart = Chart::new("A < B", Axis::logarithmic("batch", 2.0), y)
                 .joined(joined.map(|point| ("a & b".to_owned(), point)))
-                .dots([("dots".to_owned(), Point::new(290.0, 240.0))]);
+                .dots([("dots".to_owned(), point(290.0, 240.0))]);
             let text = svg(&[&chart, &chart]);
             // Three points and two in the legend, on two charts.
             assert_eq!(text.matches("<circle").count(), 10);

@@ -137,7 +137,6 @@ impl Sample {
             .flag("overloaded", counters.overloaded)
     }
 
-    #[must_use]
     pub fn with(mut self, number: Number, value: impl Into<Option<f64>>) -> Self {
         self.set(number, value);
         self
@@ -151,14 +150,12 @@ impl Sample {
     }
 
     /// Adds to the count of something that should not happen.
-    #[must_use]
     pub fn count(mut self, name: &'static str, count: u64) -> Self {
         *self.counts.entry(name).or_default() += count;
         self
     }
 
     /// Remembers a fact that a reader must know, if it applies.
-    #[must_use]
     pub fn flag(mut self, name: &'static str, applies: bool) -> Self {
         if applies {
             self.flags.insert(name);
@@ -167,7 +164,6 @@ impl Sample {
     }
 
     /// Adds the processors used, the load being the thread that read the clocks.
-    #[must_use]
     pub fn with_thread(self, usage: &Usage) -> Self {
         let idles = usage.server.is_some_and(|share| share < SERVER_SHARE_LOW);
         self.flag("load-bound", LOAD_SHARE_HIGH < usage.thread && idles)
@@ -177,7 +173,6 @@ impl Sample {
     }
 
     /// Adds the processors used, the load being this whole program.
-    #[must_use]
     pub fn with_program(self, usage: &Usage) -> Self {
         self.with(CPU_LOAD, usage.own)
             .with(CPU_SERVER, usage.server)
@@ -196,10 +191,6 @@ impl Sample {
 
     pub fn counted(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or_default()
-    }
-
-    pub fn has_flag(&self, name: &str) -> bool {
-        self.flags.contains(name)
     }
 
     /// Takes the median of every number, each for itself; counts and failures add up.
@@ -224,14 +215,9 @@ impl Sample {
     /// Says what a reader must know before trusting the numbers.
     pub fn notes(&self) -> String {
         let above = |number, most| self.get(number).filter(|value| most < *value);
-        let is_load_bound =
-            LOAD_SHARE_HIGH < self.or_zero(CPU_LOAD) && self.or_zero(CPU_SERVER) < SERVER_SHARE_LOW;
-        // One round of several may have been so; the medians say whether it mattered.
-        let matters = |flag: &&&str| **flag != "load-bound" || is_load_bound;
-        let flags = self.flags.iter().filter(matters).map(|flag| (*flag).to_owned());
+        let mut notes: Vec<_> = self.flags.iter().map(|flag| (*flag).to_owned()).collect();
         let counts = self.counts.iter().filter(|(_, count)| 0 < **count);
-        let mut notes: Vec<_> =
-            flags.chain(counts.map(|(name, count)| format!("{name}:{count}"))).collect();
+        notes.extend(counts.map(|(name, count)| format!("{name}:{count}")));
         let late_us = above(LATE_P99_US, LATE_US);
         notes.extend(late_us.map(|late_us| format!("asked-late:{late_us:.0}us")));
         let disturbed = above(CPU_OTHERS, DISTURBED).or_else(|| above(LOST_SHARE, LOST));

@@ -4,19 +4,17 @@ use rustix::process::{Pid, getpid};
 
 use crate::{
     clock::{now_ns, own_cpu_ns, thread_cpu_ns},
-    machine::{busy_ns, family_cpu_ns, process_cpu_ns, read, run_queue_wait_ns, steal_ns, word},
+    machine::{busy_ns, family_cpu_ns, process_cpu_ns, run_queue_wait_ns, steal_ns},
     stats::float,
 };
 
-/// Process or thread that answers the load.
+/// Process that answers the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answering {
     /// This program itself, as the S3 server in it, or nobody.
     #[default]
     Nobody,
     Process(Pid),
-    /// A thread of this process, by its id.
-    Thread(Pid),
 }
 
 impl Answering {
@@ -24,7 +22,6 @@ impl Answering {
         match self {
             Self::Nobody => None,
             Self::Process(pid) => process_cpu_ns(pid),
-            Self::Thread(thread) => word(&read(thread, "schedstat")?, 0),
         }
     }
 }
@@ -45,7 +42,6 @@ pub struct Mark {
     thread_ns: u64,
     own_ns: u64,
     server_ns: Option<u64>,
-    server_is_own: bool,
     postgres_ns: Option<u64>,
     /// Time that the machine's processors spent in programs, and that the host took away.
     busy_ns: Option<u64>,
@@ -61,7 +57,6 @@ impl Mark {
             thread_ns: thread_cpu_ns(),
             own_ns: own_cpu_ns(),
             server_ns: watched.answering.cpu_ns(),
-            server_is_own: matches!(watched.answering, Answering::Thread(_)),
             postgres_ns: watched.postgres.and_then(family_cpu_ns),
             busy_ns: busy_ns(),
             steal_ns: steal_ns(),
@@ -96,8 +91,7 @@ impl Usage {
         let own = share(|mark| Some(mark.own_ns)).unwrap_or(0.0);
         let server = share(|mark| mark.server_ns);
         let postgres = share(|mark| mark.postgres_ns);
-        let server_process = server.filter(|_| !start.server_is_own).unwrap_or(0.0);
-        let known = own + server_process + postgres.unwrap_or(0.0);
+        let known = own + server.unwrap_or(0.0) + postgres.unwrap_or(0.0);
         let busy = share(|mark| mark.busy_ns).unwrap_or(known);
         let stolen = share(|mark| mark.steal_ns).unwrap_or(0.0);
         Self {
@@ -115,7 +109,6 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::TRIES;
 
     #[test]
     fn processors_are_shared_out_and_the_rest_is_that_of_others() {
@@ -131,21 +124,5 @@ mod tests {
         let usage = Usage::between(&mark(0, 0), &mark(1_000, 500));
         let Usage { thread, own, server, postgres, others, .. } = usage;
         assert_eq!((thread, own, server, postgres, others), (0.25, 0.5, None, Some(1.0), 0.5));
-    }
-
-    #[test]
-    fn a_thread_that_works_is_seen_to() {
-        let answering = Answering::Thread(rustix::thread::gettid());
-        let watched = Watched { answering, postgres: None };
-        let is_seen = (0..TRIES).any(|_| {
-            let start = Mark::now(watched);
-            while now_ns() < start.at_ns + 30_000_000 {
-                std::hint::black_box(0);
-            }
-            let usage = Usage::between(&start, &Mark::now(watched));
-            // Less where others had the processors.
-            0.1 < usage.thread && usage.server.is_some_and(|share| 0.1 < share)
-        });
-        assert!(is_seen);
     }
 }
