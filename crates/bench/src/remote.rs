@@ -55,7 +55,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Serves the directories below `root`/bucket as prefixes.
+    /// Serves the directories below `root`/[`Bucket::NAME`] as prefixes.
     pub fn start(root: &Path, distance: Distance, seed: u64) -> Result<Self> {
         let bucket = Arc::new(Bucket::start(root).context("an S3 server")?);
         let proxy = FaultProxy::start(bucket.address(), seed, distance.faults());
@@ -71,11 +71,6 @@ impl Remote {
     /// Returns the address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.proxy.address()
-    }
-
-    /// Returns the parent directory of stores.
-    pub fn directory(&self) -> &Path {
-        self.bucket.directory()
     }
 
     /// Returns the URL of a store through the proxy.

@@ -123,15 +123,17 @@ impl Store {
         push_all: impl FnOnce(&mut Push<'_>) -> io::Result<()>,
     ) -> Result<()> {
         let mut pushed = Vec::new();
-        let (spec, bytes) = write(kind, &mut pushed, push_all).context("writing a table file")?;
+        let (spec, contents) =
+            write(kind, &mut pushed, push_all).context("writing a table file")?;
         let id = spec.id.to_string();
         let name = match kind {
             FileKind::Classic => id.clone(),
             FileKind::Archive => format!("{id}.darc"),
         };
-        fs::write(self.directory.join(&name), &bytes).context("cannot write a table file")?;
-        let (crc, length) = (crc32c::crc32c(&bytes), u64::try_from(bytes.len())?);
-        let (index, index_from) = index_of(&bytes.into(), kind, spec)?;
+        fs::write(self.directory.join(&name), &contents).context("cannot write a table file")?;
+        let (crc, chunk_count) = (crc32c::crc32c(&contents), spec.chunk_count);
+        let bytes = u64::try_from(contents.len())?;
+        let (index, index_from) = index_of(&contents.into(), kind, spec)?;
         let file = u32::try_from(self.files.len()).context("a count of files")?;
         for (address, contents_bytes) in pushed {
             let position = index.find(&address);
@@ -144,7 +146,6 @@ impl Store {
                 bail!("two chunks of the store have the address {address}");
             }
         }
-        let (bytes, chunk_count) = (length, spec.chunk_count);
         self.files.push(TableFile { name, id, kind, bytes, crc, chunk_count, index_from });
         self.specs.push(spec);
         Ok(())
@@ -309,17 +310,12 @@ impl Traffic {
     }
 
     pub fn text(&self) -> String {
-        let text = |kind: RequestCount| {
-            format!("{} ({:.1} MiB)", kind.requests, mebibytes(float(kind.bytes)))
+        let text = |name: &str, RequestCount { requests, bytes }| {
+            format!("{requests} {name} ({:.1} MiB)", mebibytes(float(bytes)))
         };
-        format!(
-            "{} foreground, {} of them repeated, {} fills, {} of indexes, {} others",
-            text(self.foreground),
-            self.repeated,
-            text(self.fills),
-            text(self.indexes),
-            self.others.requests,
-        )
+        let (foreground, fills) = (text("foreground", self.foreground), text("fills", self.fills));
+        let (repeated, indexes) = (self.repeated, self.indexes.requests);
+        format!("{foreground}, {repeated} repeated, {fills}, {indexes} of indexes")
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use busload_bucket::Bucket;
 use busload_chunks::ChunkAddress;
 use busload_proto::v1::{HasChunksRequest, chunks_client::ChunksClient};
 use clap::{Args, ValueEnum};
@@ -50,7 +51,7 @@ pub struct StoreBench<'a> {
     pub cleanup: Cleanup,
     pub starter: Starter,
     /// Parent of everything: it goes last.
-    _directory: Directory,
+    directory: Directory,
 }
 
 impl<'a> StoreBench<'a> {
@@ -63,12 +64,12 @@ impl<'a> StoreBench<'a> {
         let remote = Remote::start(directory.path(), arguments.distance, seed)?;
         let starter = arguments.served.starter(busload, directory.path().to_owned())?;
         let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
-        Ok(Self { arguments, remote, runtime, cleanup, starter, _directory: directory })
+        Ok(Self { arguments, remote, runtime, cleanup, starter, directory })
     }
 
     /// Returns the directory of the store with this prefix.
     pub fn directory(&self, prefix: &str) -> PathBuf {
-        self.remote.directory().join(prefix)
+        self.directory.path().join(Bucket::NAME).join(prefix)
     }
 
     /// Describes the run in one line and prints it.

@@ -57,9 +57,9 @@ pub enum Section {
 impl Section {
     /// Returns what the command line says of it.
     pub fn title(self) -> String {
-        let value = self.to_possible_value();
-        let help = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string);
-        format!("{}: {}", name_of(&self), help.unwrap_or_default())
+        let value = self.to_possible_value().expect("the command line has every section");
+        let help = value.get_help().map(ToString::to_string);
+        format!("{}: {}", value.get_name(), help.unwrap_or_default())
     }
 }
 
@@ -231,23 +231,20 @@ fn ratios(row: &Row<Case>, rows: &[Row<Case>]) -> Vec<(Number, Option<f64>)> {
 /// Numbers that were set as targets.
 pub fn targets(table: &Table<Case>) -> Vec<Target> {
     let row = |section, cache, way| {
+        let wanted = (section, cache, way, Form::Contents);
         table.find(|case| {
             // A single caller's time: many callers also wait for each other.
             let is_single = section != Section::Reads || case.callers == 1;
-            is_single && (case.section, case.cache, case.way) == (section, cache, way)
+            is_single && (case.section, case.cache, case.way, case.form) == wanted
         })
-    };
-    let warm = |way, form| {
-        let is_it = |case: &Case| (case.way, case.form) == (way, form);
-        table.find(|case| case.section == Section::Throughput && is_it(case))
     };
     let get_chunk = row(Section::Reads, Cache::Disk, Way::GetChunk);
     let cold = row(Section::Cold, Cache::Filling, Way::GetChunk);
     let one = row(Section::ThunderingHerd, Cache::Cold, Way::GetChunk);
     let opened = |cache| row(Section::Open, cache, Way::Open);
     let memory = row(Section::Memory, Cache::Filling, Way::Fill);
-    let stored = |way| warm(way, Form::Stored);
-    let decoded = |way| warm(way, Form::Contents);
+    let stored = |way| table.find(|case| (case.way, case.form) == (way, Form::Stored));
+    let decoded = |way| row(Section::Throughput, Cache::Disk, way);
     let (many, piped) = (Way::GetChunks, Way::RespPipelined);
     let (count, times) = (Unit::Count, Unit::Times);
     let targets = [
@@ -293,9 +290,7 @@ mod tests {
         ];
         let of = |row: usize| ratios(&table.rows[row], &table.rows);
         let values = |row| of(row).into_iter().map(|(_, ratio)| ratio).collect::<Vec<_>>();
-        assert_eq!(values(4), [Some(500.0), Some(1.5)]);
-        assert_eq!(values(3), [Some(100.0), None]);
-        assert_eq!(values(0), []);
+        assert_eq!((values(0), values(3)), (vec![], vec![Some(100.0), None]));
         let record = table.record(&table.rows[3]);
         assert!(record.starts_with("reads,warm disk,GetChunk,decoded,16,1,,48000,"), "{record}");
         for (number, ratio) in of(4) {

@@ -33,11 +33,8 @@ use crate::{
     store::{Filler, Store, Traffic, index},
 };
 
-/// The table of servers with only one.
+/// Names of tables: the usual one, and beside it on the warm server those in memory and as stored.
 const TABLE: &str = "db";
-
-/// Tables of the warm server: on disk, in memory, and as stored.
-const WARM: &str = "warm";
 const RAM: &str = "ram";
 const STORED: &str = "stored";
 
@@ -93,7 +90,7 @@ impl<'a> Runner<'a> {
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 let url =
                     format!("http://{}/{}/{PREFIX}", self.bench.remote.address(), Bucket::NAME);
-                let http = reqwest::Client::new();
+                let http = reqwest::Client::builder().no_proxy().build()?;
                 let caller = || Caller::Direct(http.clone(), url.clone());
                 let callers = iter::repeat_with(caller).take(case.callers).collect();
                 let load = self.endless(case, seed, Answering::Nobody);
@@ -151,18 +148,15 @@ impl<'a> Runner<'a> {
         // Only what is read of an open store is remembered.
         self.bench.remote.forget();
         let of_file = |number: &u32| self.store.chunk(*number).file == 0;
-        let file: Vec<_> = (0..self.store.count()).filter(of_file).collect();
+        let mut file: Vec<_> = (0..self.store.count()).filter(of_file).collect();
+        Random::new(seed).shuffle(&mut file);
+        let answering = Answering::Process(server.pid());
         let list = match (case.section, case.cache) {
-            (Section::Cold, _) => {
-                let mut shuffled = file.clone();
-                Random::new(seed).shuffle(&mut shuffled);
-                Some(shuffled)
-            }
+            (Section::Cold, _) => Some(file.clone()),
             (Section::ThunderingHerd, _) => Some(vec![self.apart[0]; case.callers]),
             (_, Cache::Cold) => Some(self.apart.clone()),
             _ => None,
         };
-        let answering = Answering::Process(server.pid());
         let load = match list {
             Some(list) => {
                 let batch = case.batch.min(list.len().div_ceil(case.callers));
@@ -171,27 +165,18 @@ impl<'a> Runner<'a> {
             None => Load { warm_up: Duration::ZERO, ..self.endless(case, seed, answering) },
         };
         let sample = self.ask(case, &server, TABLE, load)?;
-        if case.section == Section::Cold {
+        let is_whole = case.section == Section::Cold;
+        if is_whole {
             let addresses = self.store.addresses(file);
             self.bench.runtime.block_on(wait_local(server.http(), TABLE, &addresses))?;
         }
-        let traffic = self.traffic(&self.store);
+        let traffic = Traffic::of(&self.bench.remote.seen(), &self.store.files);
         server.stop()?;
-        let sample = with_traffic(sample, &traffic);
-        if case.section == Section::Reads {
-            return Ok(sample.flag("filled-early", self.store.bytes() <= traffic.fills.bytes));
-        }
         let bytes = traffic.foreground.bytes + traffic.fills.bytes;
-        let x_file = ratio(float(bytes), float(self.store.files[0].bytes));
-        let x_file = x_file.filter(|_| case.section == Section::Cold);
-        let mut sample = sample.with(X_FILE, x_file);
-        sample.remark = traffic.text();
-        Ok(sample)
-    }
-
-    /// Sorts the requests to a store since the log was emptied.
-    fn traffic(&self, store: &Store) -> Traffic {
-        Traffic::of(&self.bench.remote.seen(), &store.files)
+        let x_file = ratio(float(bytes), float(self.store.files[0].bytes)).filter(|_| is_whole);
+        Ok(with_traffic(sample, &traffic)
+            .with(X_FILE, x_file)
+            .flag("filled-early", self.store.bytes() <= traffic.fills.bytes))
     }
 
     /// Measures with the server that has everything on local disk.
@@ -204,7 +189,7 @@ impl<'a> Runner<'a> {
         let table = match (case.cache, case.form, case.way) {
             (Cache::Memory, ..) => RAM,
             (_, Form::Stored, Way::RespPipelined) => STORED,
-            _ => WARM,
+            _ => TABLE,
         };
         let load = self.endless(case, seed, Answering::Process(server.pid()));
         let sample = self.ask(case, &server, table, load);
@@ -216,7 +201,7 @@ impl<'a> Runner<'a> {
     fn start_warm(&self) -> Result<Server> {
         let memory_bytes = self.store.contents_bytes() * 2 + (64 << 20);
         let tables = [
-            self.table(WARM, PREFIX, "fill=whole"),
+            self.table(TABLE, PREFIX, "fill=whole"),
             self.table(RAM, PREFIX, &format!("fill=whole&memory={memory_bytes}")),
             self.table(STORED, PREFIX, "fill=whole&contents=stored"),
         ];
@@ -225,9 +210,8 @@ impl<'a> Runner<'a> {
             self.fill(&server, table.name, &self.store)?;
         }
         // What is read a second time is surely kept.
-        let numbers: Vec<u32> = (0..self.store.count()).collect();
         for _ in 0..2 {
-            self.read(&server, RAM, once(&self.store, numbers.clone()))?;
+            self.read(&server, RAM, once(&self.store, 0..self.store.count()))?;
         }
         Ok(server)
     }
@@ -255,13 +239,8 @@ impl<'a> Runner<'a> {
     /// Opens a store of very many table files, with an empty cache or that of the time before: how
     /// long from the start of a process until the last chunk of the last file is known.
     fn open(&mut self, cache: Cache) -> Result<Sample> {
-        let design = Design {
-            files: OPEN_FILES,
-            chunks: 8,
-            chunk_bytes: 512,
-            filler: Filler::Half,
-            seed: self.arguments.rounds.seed ^ 0x6f70_656e,
-        };
+        let (filler, seed) = (Filler::Half, self.arguments.rounds.seed);
+        let design = Design { files: OPEN_FILES, chunks: 8, chunk_bytes: 512, filler, seed };
         let (store, left) = match self.opened.take() {
             Some(opened) => opened,
             None => (design.make(&self.bench.directory("open"))?, None),
@@ -275,25 +254,17 @@ impl<'a> Runner<'a> {
         let started_ns = now_ns();
         let server = self.bench.serve_in(data, &tables, last(&store))?;
         let sample = chunks_since(started_ns, &store);
-        let traffic = self.traffic(&store);
+        let traffic = Traffic::of(&self.bench.remote.seen(), &store.files);
         self.opened = Some((store, Some(server.stop()?)));
-        let mut sample = with_traffic(sample, &traffic);
-        sample.remark = traffic.text();
-        Ok(sample)
+        Ok(with_traffic(sample, &traffic))
     }
 
     /// Measures the memory of an index, and that of the server while a large file comes to disk.
     fn memory(&self) -> Result<Sample> {
-        let chunks = (self.arguments.memory_bytes / LARGE_CHUNK_BYTES).max(2);
-        let design = Design {
-            files: 1,
-            chunks: usize::try_from(chunks).context("chunks of a file")?,
-            chunk_bytes: LARGE_CHUNK_BYTES,
-            filler: Filler::Random,
-            seed: self.arguments.rounds.seed ^ 0x6d65_6d6f,
-        };
-        let directory = self.bench.directory("memory");
-        let store = design.make(&directory)?;
+        let chunks = usize::try_from(self.arguments.memory_bytes / LARGE_CHUNK_BYTES)?.max(1);
+        let (filler, seed) = (Filler::Random, self.arguments.rounds.seed);
+        let design = Design { files: 1, chunks, chunk_bytes: LARGE_CHUNK_BYTES, filler, seed };
+        let store = design.make(&self.bench.directory("memory"))?;
         let bytes = store.bytes();
         let (most, disk) = (bytes + (1 << 20), bytes + bytes / 8 + (1 << 30));
         let options = format!("fill=whole&fill_whole_max={most}&disk={disk}");
@@ -305,17 +276,15 @@ impl<'a> Runner<'a> {
         let grown = memory_mib(server.pid(), "VmHWM:")? - before;
         let metrics = server.metrics()?;
         server.stop()?;
-        fs::remove_dir_all(&directory).context("the store of one large file")?;
         let of_index = metrics.of_table("busload_chunks_index_bytes", TABLE);
         let of_index = of_index.zip(metrics.of_table("busload_chunks_stored", TABLE));
         let index_bytes = of_index.and_then(|(bytes, chunks)| ratio(bytes, chunks));
-        let index_bytes = index_bytes.context("no memory of the index in the server's metrics")?;
         Ok(sample.with(INDEX_BYTES, index_bytes).with(GROWN_MIB, grown))
     }
 }
 
 /// Makes a load of these chunks, each once.
-fn once(store: &Store, numbers: Vec<u32>) -> Load<'_> {
+fn once<'a, I: IntoIterator<Item = u32, IntoIter: 'a>>(store: &'a Store, numbers: I) -> Load<'a> {
     let (numbers, answering) = (Box::new(numbers.into_iter()), Answering::Nobody);
     let (warm_up, seconds) = (Duration::ZERO, CHUNK_LIST);
     Load { store, numbers, batch: BATCH, warm_up, seconds, answering }
@@ -337,8 +306,9 @@ fn chunks_since(started_ns: u64, store: &Store) -> Sample {
 }
 
 /// Adds what the object store was asked for.
-fn with_traffic(sample: Sample, traffic: &Traffic) -> Sample {
+fn with_traffic(mut sample: Sample, traffic: &Traffic) -> Sample {
     let all = traffic.of_files();
+    sample.remark = traffic.text();
     sample
         .with(GETS, float(all.requests))
         .with(GOT_BYTES, float(all.bytes))
