@@ -1,5 +1,7 @@
 //! Answers that a load saw: how many, how long they took, and what was wrong with them.
 
+use std::collections::VecDeque;
+
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
@@ -32,8 +34,7 @@ pub struct Counters {
     /// Refusals and wrong answers.
     pub failed: Failed,
     /// Rows whose upsert was acknowledged: some of them.
-    pub acknowledged: Vec<u64>,
-    next_kept: usize,
+    pub acknowledged: VecDeque<u64>,
 }
 
 impl Counters {
@@ -47,8 +48,7 @@ impl Counters {
             unanswered: 0,
             overloaded: false,
             failed: Failed::default(),
-            acknowledged: Vec::new(),
-            next_kept: 0,
+            acknowledged: VecDeque::new(),
         })
     }
 
@@ -85,11 +85,9 @@ impl Counters {
     /// An upsert of this row was acknowledged; the latest of them are kept.
     #[inline]
     pub fn acknowledge(&mut self, row: u64) {
-        if self.acknowledged.len() < ACKNOWLEDGED_KEPT {
-            self.acknowledged.push(row);
-        } else if let Some(place) = self.acknowledged.get_mut(self.next_kept) {
-            *place = row;
-            self.next_kept = (self.next_kept + 1) % ACKNOWLEDGED_KEPT;
+        self.acknowledged.push_back(row);
+        if ACKNOWLEDGED_KEPT < self.acknowledged.len() {
+            self.acknowledged.pop_front();
         }
     }
 }
@@ -116,7 +114,6 @@ mod tests {
     fn the_latest_acknowledged_rows_are_kept() {
         let mut counters = Counters::new().unwrap();
         (0..2_500).for_each(|row| counters.acknowledge(row));
-        counters.acknowledged.sort_unstable();
-        assert_eq!(counters.acknowledged, (1_500..2_500).collect::<Vec<_>>());
+        assert!(counters.acknowledged.iter().copied().eq(1_500..2_500));
     }
 }
