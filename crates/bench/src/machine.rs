@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn lists_of_processors_have_ranges_and_are_checked() {
         assert_eq!("0-2,5".parse::<CpuList>().unwrap().cpus, [0, 1, 2, 5]);
-        assert_eq!("any".parse::<CpuList>().unwrap().cpus, []);
+        assert!("any".parse::<CpuList>().unwrap().cpus.is_empty());
         for bad in ["", "x", "3-1", "0,", "99999999", "-1"] {
             assert!(bad.parse::<CpuList>().is_err(), "{bad}");
         }
