@@ -2,87 +2,82 @@
 //! away: directly, and through busload cold and warm.
 //!
 //! ```text
-//!   arguments --> cases: which rows --> runner: measures one -------------------+
-//!                                         |                                     |
-//!                tree: pushes of a tree <-+--> store_bench: S3 server, proxies, |
-//!                                         |    log (far, and at 0 ms), servers  |
-//!      client: clone, scan, point, fetch -+    of busload                       |
-//!          as Dolt's does on the wire,                                          |
-//!          or by ranges of the store            table, CSV file, chart, targets <+
+//!   arguments --> cases: rows, layout, targets --> Runner --> store_bench: servers of busload, an
+//!                                                   |   |     S3 server, proxies with a log
+//!      tree: a store as pushes of Dolt make it <----+   |
+//!                                                       +--> client: clone, scan, point, fetch
+//!         remotesapi: calls as Dolt's client makes them <--+--> downloads: GETs of ranges
 //! ```
 //!
-//! The server runs on one processor, the load on another, the S3 server wherever there is room.
 //! Rows that are compared are measured in turns, round after round, and what is shown are medians.
-//! What is cold has a server and a directory of its own. Every chunk is checked against its
-//! address, every file against what was written.
+//! Every chunk is checked against its address, every file against what was written.
 
 mod arguments;
 mod cases;
 mod client;
-mod runner;
+mod downloads;
+mod remotesapi;
 mod tree;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use busload_bucket::Bucket;
 use clap::ValueEnum;
+use futures_util::future::join_all;
+use tokio::time::timeout;
 
 pub use self::arguments::Dolt;
 use self::{
     arguments::{Layout, Section},
-    cases::{Case, LAYOUT, READ_BYTES, Way, X_NEAR, X_PLAIN},
-    client::Streams,
-    runner::Runner,
+    cases::{Case, LAYOUT, Way},
+    client::Client,
+    downloads::{Counts, Meter},
     tree::TreeStore,
 };
-use super::store_bench::{PREFIX, StoreBench, name_of};
+use super::store_bench::{PREFIX, StoreBench, name_of, wait_local};
 use crate::{
     bytes::bytes_text,
+    clock::{duration_ns, now_ns},
+    failures::Failed,
     harness::{
-        Axis, Chart, Number, Point, Table, Target, Unit, Wanted, draw, print_targets,
-        sample::SECONDS,
+        Answering, Mark, Sample, Table, Usage, Watched, print_targets,
+        sample::{CPU_LOAD, CPU_OTHERS, SECONDS},
     },
-    remote::Distance,
-    stats::{float, float_of, ratio},
+    limits::{CHUNK_FILL, DOLT_REPLAYS_MAX},
+    remote::{Distance, Remote},
+    server::Server,
+    stats::{float, float_of, new_histogram, percentile_us, record},
+    store::Traffic,
 };
-
-/// Rounding to extents and the chunk of the root may be read beside a file.
-const ONCE: f64 = 1.01;
 
 pub fn dolt(arguments: &Dolt) -> Result<()> {
     arguments.check()?;
-    let bench = StoreBench::start(&arguments.store, arguments.seed)?;
-    let near = bench.remote.beside(Distance::ZERO, arguments.seed)?;
-    arguments.store.served.processors.bind_load()?;
-    let tree = TreeStore::make(&bench.directory(PREFIX), &arguments.design())?;
+    let Dolt { design, store, clients, chains, .. } = arguments;
+    let bench = StoreBench::start(store, design.seed)?;
+    let near = bench.remote.beside(Distance::ZERO, design.seed)?;
+    store.served.processors.bind_load()?;
+    let tree = TreeStore::make(&bench.directory(PREFIX), design)?;
     let text = format!("{}, {} of them in the current version", tree.store.text(), tree.current);
     let about = bench.about(text)?;
-    let out = &arguments.store.out;
-    let mut table = Table::open(&LAYOUT, Some(&out.join("statistics.csv")), about)?;
-    let store_bytes = tree.store.bytes();
-    let (ms, bytes) = (arguments.store.distance.first_byte, bytes_text(store_bytes));
-    let (current, leaves_bytes) = (tree.current, bytes_text(tree.leaves_bytes()));
-    let mut runner = Runner::new(arguments, bench, near, tree);
-    for section in Section::value_variants() {
+    let mut table = Table::open(&LAYOUT, Some(&store.out.join("statistics.csv")), about)?;
+    let (ms, bytes) = (store.distance.first_byte, bytes_text(tree.store.bytes()));
+    let (current, leaves_bytes) = (tree.current, bytes_text(tree.leaves_bytes));
+    let mut runner = Runner { arguments, warm: [None, None], near, tree, bench };
+    let sections = Section::value_variants().iter();
+    for section in sections.filter(|section| arguments.section.contains(section)) {
         let title = match section {
             Section::Clone => format!("A clone of {bytes}, store {ms} ms away"),
-            Section::Clones => format!("{} clones at once of {bytes}", arguments.clients),
-            Section::Scan => format!(
-                "A scan of {current} chunks, node by node; plain: {leaves_bytes}, as long as the \
-                 leaves"
-            ),
-            Section::Point => format!("{} rows by key, a chain of chunks each", arguments.chains),
-            Section::Fetch => {
-                format!("A fetch of the last {} of {} pushes", arguments.new, arguments.pushes)
-            }
+            Section::Clones => format!("{clients} clones at once of {bytes}"),
+            Section::Scan => format!("A scan of {current} chunks; plain: {leaves_bytes} of leaves"),
+            Section::Point => format!("{chains} rows by key, a chain of chunks each"),
+            Section::Fetch => format!("A fetch of the last of {} pushes", design.pushes),
         };
-        if arguments.section.contains(section) {
-            let cases = cases::of(*section, arguments);
-            let rounds = arguments.rounds;
-            table.group(&title, &cases, rounds, |case, round| runner.measure(case, round))?;
-        }
+        let cases = cases::of(*section, arguments);
+        table.group(&title, &cases, arguments.rounds, |case, round| runner.measure(case, round))?;
     }
-    runner.stop()?;
-    draw(out, "dolt.svg", &[chart(&table)])?;
-    print_targets(&targets(&table, &arguments.layout, store_bytes));
+    for server in runner.warm.into_iter().flatten() {
+        server.stop()?;
+    }
+    print_targets(&cases::targets(&table));
     // A fast wrong answer is none, nor is a refusal.
     match table.failed().count() {
         0 => Ok(()),
@@ -90,70 +85,167 @@ pub fn dolt(arguments: &Dolt) -> Result<()> {
     }
 }
 
-/// Times of all rows: sections stand beside each other, and in each its ways.
-fn chart(table: &Table<Case>) -> Chart {
-    let points = Way::value_variants().iter().zip(0..).flat_map(|(way, index)| {
-        table.rows.iter().filter(move |row| row.case.way == *way).map(move |row| {
-            let sections = Section::value_variants();
-            let section = sections.iter().position(|section| *section == row.case.section);
-            let x = float_of(section.unwrap_or_default() + 1) + 0.13 * f64::from(index);
-            let label = row.case.layout.as_ref().map(name_of).unwrap_or_default();
-            (name_of(way), Point { x, y: row.sample.or_zero(SECONDS), label })
-        })
-    });
-    let points: Vec<_> = points.filter(|(_, point)| 0.0 < point.y).collect();
-    let title = "Time of a replay: clone, clones, scan, point, fetch";
-    Chart::new(title, Axis::linear("section"), Axis::logarithmic("seconds", 10.0)).dots(points)
+/// Everything that the measurements of rows share.
+struct Runner<'a> {
+    arguments: &'a Dolt,
+    /// Servers with everything on their disks: over the far store, and over that at 0 ms.
+    warm: [Option<Server>; 2],
+    /// The same object store at 0 ms.
+    near: Remote,
+    tree: TreeStore,
+    bench: StoreBench<'a>,
 }
 
-/// Numbers that were set as targets; `store_bytes` are those of all files.
-fn targets(table: &Table<Case>, layouts: &[Layout], store_bytes: u64) -> Vec<Target> {
-    let target = |what: String, value, wanted| Target::new(what, Unit::Times, value, wanted);
-    // Rows with the streams that clients use today.
-    let get = |section, way, layout, number: Number| {
-        let is_it = |case: &Case| {
-            (case.section, case.way, case.layout, case.streams)
-                == (section, way, layout, Streams::New)
-        };
-        let row = table.find(is_it).filter(|row| row.sample.failed.count() == 0);
-        row.and_then(|row| row.sample.get(number))
-    };
-    let of_files = |section| {
-        get(section, Way::Cold, None, READ_BYTES).and_then(|bytes| ratio(bytes, float(store_bytes)))
-    };
-    let mut targets = vec![
-        target(
-            "a cold clone, throughput beside one plain ranged download".to_owned(),
-            get(Section::Clone, Way::Cold, None, X_PLAIN),
-            Wanted::AtLeast(0.6),
-        ),
-        target(
-            "bytes from the store for it, beside those of the files".to_owned(),
-            of_files(Section::Clone),
-            Wanted::AtMost(ONCE),
-        ),
-        target(
-            "the same for all clones at once".to_owned(),
-            of_files(Section::Clones),
-            Wanted::AtMost(ONCE),
-        ),
-    ];
-    for layout in layouts {
-        let name = name_of(layout);
-        let faster = get(Section::Scan, Way::Cold, Some(*layout), X_PLAIN);
-        targets.push(target(
-            format!("a cold scan, time beside one plain download of its bytes, {name}"),
-            faster.and_then(|faster| ratio(1.0, faster)),
-            Wanted::AtMost(2.0),
-        ));
-        for section in [Section::Scan, Section::Point] {
-            let what = name_of(&section);
-            targets.push(target(
-                format!("{what}, warm, time beside that with the store at 0 ms, {name}"),
-                get(section, Way::Warm, Some(*layout), X_NEAR),
-                Wanted::AtMost(1.1),
-            ));
+impl Runner<'_> {
+    /// Measures a row once.
+    fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
+        let remote = if case.way == Way::Near { &self.near } else { &self.bench.remote };
+        match case.way {
+            Way::Download | Way::Downloads | Way::Direct => self.replay(case, round, None, remote),
+            Way::Cold => {
+                // Every measurement has a server of its own whose cache is empty.
+                let server = self.start(remote, &[case.layout])?;
+                let sample = self.replay(case, round, Some(&server), remote)?;
+                server.stop()?;
+                Ok(sample)
+            }
+            Way::Warm | Way::Near => {
+                let standing = usize::from(case.way == Way::Near);
+                if self.warm[standing].is_none() {
+                    self.warm[standing] = Some(self.start_warm(remote)?);
+                }
+                self.replay(case, round, self.warm[standing].as_ref(), remote)
+            }
         }
     }
-    targets
+
+    /// Starts a server with a table for each layout and waits until their stores are open.
+    fn start(&self, remote: &Remote, layouts: &[Option<Layout>]) -> Result<Server> {
+        let table = |layout: &Option<Layout>| {
+            let layout_option = layout.map(|layout| format!("&dolt_layout={}", name_of(&layout)));
+            let own = format!("fill=whole{}", layout_option.unwrap_or_default());
+            self.bench.table(table_name(*layout), &remote.url(PREFIX), &own)
+        };
+        let tables: Vec<_> = layouts.iter().map(table).collect();
+        self.bench.serve(&tables, &self.tree.root)
+    }
+
+    /// Starts a server and reads everything, so that all files are on its disk.
+    fn start_warm(&self, remote: &Remote) -> Result<Server> {
+        let mut layouts = vec![None];
+        layouts.extend(self.arguments.layout.iter().copied().map(Some));
+        let server = self.start(remote, &layouts)?;
+        let leaves: Vec<u8> = self.tree.leaves.iter().flat_map(|leaf| leaf.0).collect();
+        for name in layouts.into_iter().map(table_name) {
+            self.bench.runtime.block_on(async {
+                let (http, meter) = (server.http(), Meter::default());
+                let client = Client::of_busload(http, name, &self.tree, &meter).await?;
+                let scan = client.replay(Section::Scan, Way::Warm, 0, 0);
+                let scanned = timeout(CHUNK_FILL, scan).await.context("warming up does not end")?;
+                scanned.map_err(|failure| anyhow!("warming up {name}: {failure:?}"))?;
+                // What is read brings its whole file.
+                wait_local(http, name, &leaves).await
+            })?;
+        }
+        Ok(server)
+    }
+
+    /// Replays again and again for a while when the cache is warm, else once. Without a server it
+    /// reads the object store itself. What the object store saw meanwhile is part of the sample.
+    fn replay(
+        &self,
+        case: &Case,
+        round: usize,
+        server: Option<&Server>,
+        remote: &Remote,
+    ) -> Result<Sample> {
+        let (tree, meter) = (&self.tree, Meter::default());
+        let Dolt { chains, design, seconds, .. } = self.arguments;
+        let Case { section, way, layout, clients: count } = *case;
+        let seed = design.seed.wrapping_add(u64::try_from(round)? << 32);
+        let url = format!("http://{}/{}/{PREFIX}", remote.address(), Bucket::NAME);
+        let (mut samples, mut parts) = (Vec::new(), new_histogram()?);
+        let mut failed = Failed::default();
+        remote.forget();
+        let usage = self.bench.runtime.block_on(async {
+            let mut clients = Vec::with_capacity(count);
+            for _ in 0..count {
+                clients.push(match server {
+                    None => Client::of_store(&url, tree, &meter),
+                    Some(server) => {
+                        let table = table_name(layout);
+                        Client::of_busload(server.http(), table, tree, &meter).await?
+                    }
+                });
+            }
+            let pid = server.map(Server::pid);
+            let answering = pid.map_or(Answering::Nobody, Answering::Process);
+            let watched = Watched { answering, postgres: None };
+            let start = Mark::now(watched);
+            let until_ns = now_ns() + duration_ns(*seconds);
+            let is_repeated = matches!(way, Way::Warm | Way::Near);
+            loop {
+                let began_ns = now_ns();
+                // What all clients do at once is one replay.
+                let replays = clients.iter().map(|one| one.replay(section, way, *chains, seed));
+                let replays = timeout(CHUNK_FILL, join_all(replays)).await;
+                let replays = replays.with_context(|| format!("no end after {CHUNK_FILL:?}"))?;
+                let seconds = float(now_ns().saturating_sub(began_ns)) / 1e9;
+                let counts = meter.take();
+                for replay in replays {
+                    match replay {
+                        Ok(parts_ns) => parts_ns.iter().for_each(|ns| record(&mut parts, *ns)),
+                        Err(failure) => failed.add(failure),
+                    }
+                }
+                let has_failed = 0 < failed.count();
+                if !has_failed {
+                    samples.push(sample(seconds, &counts));
+                }
+                let is_over = until_ns <= now_ns() || DOLT_REPLAYS_MAX <= samples.len();
+                if has_failed || is_over || !is_repeated {
+                    break anyhow::Ok(Usage::between(&start, &Mark::now(watched)));
+                }
+            }
+        })?;
+        let part_ms = |percent| (!parts.is_empty()).then(|| percentile_us(&parts, percent) / 1e3);
+        let replays = float_of(samples.len());
+        let server_s = usage.server.map(|server| server * usage.wall_s / replays.max(1.0));
+        let read = Traffic::of(&remote.seen(), &tree.store.files).of_files();
+        // Replays of the same differ in what was merged.
+        let mut sample = Sample::median(&samples);
+        sample.failed = failed;
+        Ok(sample
+            .with(cases::STORE_BYTES, float(tree.store.bytes()))
+            .with(cases::REPLAYS, replays)
+            .with(cases::P50_MS, part_ms(50.0))
+            .with(cases::P99_MS, part_ms(99.0))
+            .with(cases::READ_GETS, float(read.requests))
+            .with(cases::READ_BYTES, float(read.bytes))
+            .with(cases::SERVER_S, server_s)
+            .with(CPU_LOAD, usage.thread)
+            .with(CPU_OTHERS, usage.others))
+    }
+}
+
+/// Makes a sample of a replay in which nothing failed.
+fn sample(seconds: f64, counts: &Counts) -> Sample {
+    let calls = counts.calls.iter().map(|(method, count)| format!("{count} {method}"));
+    let mut sample = Sample::default();
+    sample.remark = calls.collect::<Vec<_>>().join(" + ");
+    sample
+        .with(SECONDS, seconds)
+        .with(cases::CALLS, float(counts.calls.values().sum()))
+        .with(cases::GETS, float(counts.gets))
+        .with(cases::DICTIONARY_GETS, float(counts.dictionary_gets))
+        .with(cases::CLIENT_BYTES, float(counts.body_bytes))
+}
+
+/// Returns the name of the table in a layout; whole files are the same in each.
+fn table_name(layout: Option<Layout>) -> &'static str {
+    match layout {
+        None => "db",
+        Some(Layout::Files) => "files",
+        Some(Layout::Records) => "records",
+    }
 }

@@ -71,6 +71,7 @@ pub fn number(record: &Record, name: &str) -> f64 {
 }
 
 /// Returns whether these pictures were drawn.
+#[allow(dead_code, reason = "some experiments draw none")]
 pub fn check_pictures(out: &Path, names: &[&str]) {
     for name in names {
         assert!(std::fs::read_to_string(out.join(name)).unwrap().starts_with("<svg"), "{name}");

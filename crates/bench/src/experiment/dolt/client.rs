@@ -1,319 +1,333 @@
 //! Readers of a store: as Dolt's own client does on the wire, and by ranges of the object store
 //! itself.
 //!
-//! ```text
-//!   walks: fetch, scan, point --addresses--> Client: location streams (gRPC) --+
-//!     ^                             |                                          | locations
-//!     |                             +--> Direct: indexes known beforehand --+  |
-//!     |                                                                     v  v
-//!     +-- contents, each checked against its address -- Downloads: regions, largest first,
-//!                                                       GETs of a pool of connections
-//! ```
-//!
 //! Walks depend on what is read: the addresses asked for next come from the contents of chunks that
 //! have arrived. Everything runs on the thread that polls it, which is what decodes and checks, as
 //! the stock client's processor would. Unlike the stock client, nothing is tried again: whatever
 //! fails here is a failed request of the experiment.
 
-mod direct;
-mod downloads;
-mod http;
-mod locations;
-mod walks;
+use std::{
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    rc::Rc,
+};
 
-use std::{future::Future, net::SocketAddr, time::Duration};
-
+use anyhow::Result;
 use busload_chunks::{ChunkAddress, FileKind};
-use busload_proto::remotesapi::{
-    ClientCapability, ClientRepoFormat, Feature, GetRepoMetadataRequest, HasChunksRequest,
-    ListTableFilesRequest, RootRequest, TableFileInfo,
-    chunk_store_service_client::ChunkStoreServiceClient,
-};
-use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::time::timeout;
-use tonic::{
-    Response, Status,
-    transport::{Channel, Endpoint},
+use busload_proto::remotesapi::TableFileInfo;
+use futures_util::{
+    StreamExt, TryStreamExt,
+    future::ready,
+    stream::{self, iter},
 };
 
-use self::{
-    downloads::{Dictionaries, DownloadLimits, Downloads},
-    http::{Http, count, refused, wrong},
-    locations::Locations,
-    walks::{Reads, Visit},
+use super::{
+    arguments::Section,
+    cases::Way,
+    downloads::{Dictionaries, Http, LocatedChunk, Meter, count, ensure, merge, wrong},
+    remotesapi::Remotesapi,
+    tree::{TreeStore, children},
 };
-use super::tree::TreeStore;
-use crate::{clock::now_ns, failures::Failure, store::TableFile};
-
-pub use self::{
-    direct::{Direct, Ranges},
-    http::Counts,
-    walks::Work,
+use crate::{
+    clock::now_ns,
+    failures::Failure,
+    random::Random,
+    store::{TableFile, index},
 };
 
-/// Format of the contents of Dolt's chunks, as stores name it.
-const NBF_VERSION: &str = "__DOLT__";
-
-/// Version of table files that the client says it writes.
-const NBS_VERSION: &str = "5";
-
-/// Capabilities that a client tells.
-const CAPABILITIES: [i32; 1] = [ClientCapability::Http2Download as i32];
+/// Gap within one GET, and GETs under way at once: of the stock client, and of reads from the
+/// object store.
+const LIMITS: (u64, usize) = (8 * 1024, 64);
+const STORE_LIMITS: (u64, usize) = (512 * 1024 + 1, 32);
 
 /// Files of a clone under way.
 const CLONE_FILES: usize = 3;
 
-/// Limits of the stock client's downloads.
-const LIMITS: DownloadLimits = DownloadLimits { gap: 8 * 1024, workers: 64 };
+/// Ranges of plain downloads at once: as many requests as busload makes.
+const DOWNLOADS: usize = 64;
 
-/// A call that is not answered for so long is given up; the stock client would wait for ever.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Bytes of one range of a plain download.
+const DOWNLOAD_RANGE_BYTES: usize = 8 << 20;
 
-const MESSAGE_BYTES_MAX: usize = 128 << 20;
-
-/// Replay that succeeded: every chunk and file of it was right.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub elapsed_ns: u64,
-    /// Times of its parts: chains of a point read, nodes of a scan whose children were read, files
-    /// of a clone, ranges of a download.
-    pub parts_ns: Vec<u64>,
-    pub counts: Counts,
-}
-
-/// Times a replay and counts what it does.
-async fn report(
-    http: &Http,
-    replay: impl Future<Output = Result<Vec<u64>, Failure>>,
-) -> Result<Report, Failure> {
-    http.meter.take();
-    let began_ns = now_ns();
-    let parts_ns = replay.await?;
-    Ok(Report { elapsed_ns: since(began_ns), parts_ns, counts: http.meter.take() })
-}
-
-fn since(began_ns: u64) -> u64 {
-    now_ns().saturating_sub(began_ns)
-}
-
-fn of_status(method: &str, status: &Status) -> Failure {
-    refused(method, format_args!("{:?}: {}", status.code(), status.message()))
-}
-
-/// Streams that can be asked for locations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Streams {
-    /// The method `StreamChunkLocations`, of newer clients.
-    New,
-    /// `StreamDownloadLocations`, of clients or servers that know no other.
-    Legacy,
-}
-
-impl Streams {
-    pub fn method(self) -> &'static str {
-        match self {
-            Self::New => "StreamChunkLocations",
-            Self::Legacy => "StreamDownloadLocations",
-        }
-    }
-}
-
-/// Dolt's client: one gRPC connection, a pool of HTTP connections. Runs on the thread that polls
-/// it.
-#[derive(Debug)]
-pub struct Client {
-    service: ChunkStoreServiceClient<Channel>,
-    path: String,
-    streams: Streams,
+/// A client of a store. Runs on the thread that polls it.
+pub struct Client<'a> {
+    tree: &'a TreeStore,
     http: Http,
+    /// Connection to busload; none where the object store itself is read.
+    remotesapi: Option<Remotesapi>,
+    /// URLs of the files in the object store.
+    urls: Vec<Rc<str>>,
+    /// Dictionaries read from the object store so far.
+    dictionaries: Dictionaries,
 }
 
-impl Client {
-    /// Connects to a server; `path` is the path of the remote's URL.
-    pub async fn connect(
+impl<'a> Client<'a> {
+    /// Connects as Dolt's client does; `path` is the path of the remote's URL.
+    pub async fn of_busload(
         address: SocketAddr,
         path: &str,
-        streams: Streams,
-    ) -> Result<Self, Failure> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"));
-        let endpoint = endpoint.map_err(|error| refused(address, error))?;
-        // grpc-go measures its windows, too.
-        let endpoint = endpoint.tcp_nodelay(true).http2_adaptive_window(true);
-        let channel = endpoint.connect().await.map_err(|error| refused(address, error))?;
-        let service =
-            ChunkStoreServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { service, path: path.to_owned(), streams, http: Http::new() })
+        tree: &'a TreeStore,
+        meter: &Meter,
+    ) -> Result<Self> {
+        let remotesapi = Remotesapi::connect(address, path, meter).await?;
+        Ok(Self { remotesapi: Some(remotesapi), ..Self::of_store("", tree, meter) })
     }
 
-    /// Does what a command of Dolt does.
-    pub async fn replay(&self, tree: &TreeStore, work: Work) -> Result<Report, Failure> {
-        let replay = async {
-            let root = self.open(tree).await?;
-            match work {
-                Work::Clone => {
-                    self.one(root).await?;
-                    return self.clone_files(tree).await;
-                }
-                Work::Fetch { .. } => {
-                    // Its rebase.
-                    self.root(tree).await?;
-                    self.metadata(tree).await?;
-                    let heads = self.one(root).await?.children;
-                    self.has_chunks(&heads).await?;
-                }
-                Work::Scan | Work::Point { .. } => {}
-            }
-            walks::walk(self, tree, work).await
-        };
-        report(&self.http, replay).await
+    /// Makes a reader of the objects below this URL, which anybody may read; their indexes are
+    /// known, as Dolt has them once it has opened a store.
+    pub fn of_store(url: &str, tree: &'a TreeStore, meter: &Meter) -> Self {
+        let urls = tree.store.files.iter().map(|file| format!("{url}/{}", file.name).into());
+        let (urls, dictionaries) = (urls.collect(), Dictionaries::default());
+        Self { tree, http: Http::new(meter), remotesapi: None, urls, dictionaries }
     }
 
-    /// Opens the remote, as every use of it begins.
-    async fn open(&self, tree: &TreeStore) -> Result<ChunkAddress, Failure> {
-        self.metadata(tree).await?;
-        self.root(tree).await
-    }
-
-    async fn metadata(&self, tree: &TreeStore) -> Result<(), Failure> {
-        let format = ClientRepoFormat {
-            nbf_version: NBF_VERSION.to_owned(),
-            nbs_version: NBS_VERSION.to_owned(),
-        };
-        let request = GetRepoMetadataRequest {
-            repo_path: self.path.clone(),
-            client_repo_format: Some(format),
-            ..GetRepoMetadataRequest::default()
-        };
-        let mut service = self.service.clone();
-        let found = self.call("GetRepoMetadata", service.get_repo_metadata(request)).await?;
-        let streams = Feature::StreamChunkLocations.into();
-        if found.nbf_version == NBF_VERSION
-            && found.storage_size == tree.store.bytes()
-            && (self.streams == Streams::Legacy || found.features.contains(&streams))
-        {
-            return Ok(());
-        }
-        let bytes = tree.store.bytes();
-        let expected = format!("{NBF_VERSION}, {bytes} bytes, StreamChunkLocations");
-        Err(wrong("GetRepoMetadata", format_args!("{found:?}, expected {expected}")))
-    }
-
-    async fn root(&self, tree: &TreeStore) -> Result<ChunkAddress, Failure> {
-        let request = RootRequest { repo_path: self.path.clone(), ..RootRequest::default() };
-        let mut service = self.service.clone();
-        let root = self.call("Root", service.root(request)).await?.root_hash;
-        if *root != tree.root.0 {
-            return Err(wrong("Root", format_args!("{root:?}, expected {}", tree.root)));
-        }
-        Ok(tree.root)
-    }
-
-    /// Checks that all these chunks are there.
-    async fn has_chunks(&self, addresses: &[ChunkAddress]) -> Result<(), Failure> {
-        let request = HasChunksRequest {
-            hashes: addresses.iter().map(|one| Bytes::copy_from_slice(&one.0)).collect(),
-            repo_path: self.path.clone(),
-            ..HasChunksRequest::default()
-        };
-        let mut service = self.service.clone();
-        let absent = self.call("HasChunks", service.has_chunks(request)).await?.absent;
-        if absent.is_empty() {
-            return Ok(());
-        }
-        Err(wrong("HasChunks", format_args!("{} of {} absent", absent.len(), addresses.len())))
-    }
-
-    /// Downloads every file of the list, three at a time; how long each took.
-    async fn clone_files(&self, tree: &TreeStore) -> Result<Vec<u64>, Failure> {
-        let request = ListTableFilesRequest {
-            repo_path: self.path.clone(),
-            client_capabilities: CAPABILITIES.to_vec(),
-            ..ListTableFilesRequest::default()
-        };
-        let mut service = self.service.clone();
-        let list = self.call("ListTableFiles", service.list_table_files(request)).await?;
-        let (files, found) = (&tree.store.files, &list.table_file_info);
-        if *list.root_hash != tree.root.0 || found.len() != files.len() {
-            let expected = files.len();
-            let found = format_args!("{} files or another root, expected {expected}", found.len());
-            return Err(wrong("ListTableFiles", found));
-        }
-        let download = |file: &'_ TableFile| {
-            let info = found.iter().find(|info| info.file_id == file.id);
-            whole(&self.http, info.cloned(), file.clone())
-        };
-        stream::iter(files).map(download).buffer_unordered(CLONE_FILES).try_collect().await
-    }
-
-    /// Makes a call and counts it.
-    async fn call<T>(
+    /// Does what a command of Dolt does, or downloads what the command needs. Returns how long each
+    /// part took: chains of a point read, nodes of a scan whose children were read, files of a
+    /// clone, ranges of a download.
+    pub async fn replay(
         &self,
-        method: &'static str,
-        call: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, Failure> {
-        self.http.meter.add(|counts| *counts.calls.entry(method).or_default() += 1);
-        let answered = timeout(ANSWER, call).await;
-        let answered = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        answered.map(Response::into_inner).map_err(|status| of_status(method, &status))
+        section: Section,
+        way: Way,
+        chains: usize,
+        seed: u64,
+    ) -> Result<Vec<u64>, Failure> {
+        let tree = self.tree;
+        if let Some(remotesapi) = &self.remotesapi {
+            remotesapi.open(tree).await?;
+        }
+        match (section, way, &self.remotesapi) {
+            // As many bytes as the command reads.
+            (Section::Scan, Way::Download, None) => self.download(1, tree.leaves_bytes).await,
+            (_, Way::Download, None) => self.download(1, tree.store.bytes()).await,
+            (_, Way::Downloads, None) => self.download(DOWNLOADS, tree.store.bytes()).await,
+            (Section::Clone | Section::Clones, _, Some(remotesapi)) => {
+                self.read(&[tree.root]).await?;
+                let found = remotesapi.table_files(tree).await?;
+                let downloads = iter(&tree.store.files).map(|file| self.file(&found, file));
+                downloads.buffer_unordered(CLONE_FILES).try_collect().await
+            }
+            (Section::Scan, ..) => self.scan().await,
+            (Section::Point, ..) => self.point(chains, seed).await,
+            (Section::Fetch, _, remotesapi) => {
+                if let Some(remotesapi) = remotesapi {
+                    // Its rebase.
+                    remotesapi.open(tree).await?;
+                    let heads = self.read(&[tree.root]).await?.concat();
+                    remotesapi.has_chunks(&heads).await?;
+                }
+                self.fetch().await
+            }
+            (Section::Clone | Section::Clones, _, None) => Err(wrong("a clone", "no remote")),
+        }
     }
-}
 
-/// Downloads one file and compares it with what was written; how long it took.
-async fn whole(http: &Http, info: Option<TableFileInfo>, file: TableFile) -> Result<u64, Failure> {
-    let began_ns = now_ns();
-    // The client names a file after its URL, and counts its chunks.
-    let is_right = |info: &TableFileInfo| {
-        let path = info.url.split('?').next().unwrap_or_default();
-        path.ends_with(".darc") == (file.kind == FileKind::Archive)
-            && info.num_chunks == file.chunk_count
-    };
-    let Some(info) = info.filter(is_right) else {
-        return Err(wrong("ListTableFiles", format_args!("{} is not listed as it is", file.name)));
-    };
-    let mut body = http.get(&info.url, None).await?;
-    let (mut bytes, mut crc) = (0, 0);
-    while let Some(data) = body.data().await? {
-        bytes += count(data.len());
-        crc = crc32c::crc32c_append(crc, &data);
-    }
-    if (bytes, crc) != (file.bytes, file.crc) {
-        let found = format_args!("{bytes} bytes, not the {} of the file", file.bytes);
-        return Err(wrong(&info.url, found));
-    }
-    Ok(since(began_ns))
-}
-
-impl Reads for Client {
-    /// Asks where chunks are while it downloads others: one fetch object of Dolt's client.
-    async fn walk(&self, from: Vec<ChunkAddress>, visit: &mut Visit<'_>) -> Result<(), Failure> {
-        let mut downloads = Downloads::new(&self.http, LIMITS, Dictionaries::default());
-        let mut locations = Locations::open(self.service.clone(), self.streams, &self.path);
-        self.http.meter.add(|counts| {
-            *counts.calls.entry(self.streams.method()).or_default() += 1;
+    /// Downloads one file of the list and compares it with what was written.
+    async fn file(&self, found: &[TableFileInfo], file: &TableFile) -> Result<u64, Failure> {
+        // The client names a file after its URL, and counts its chunks.
+        let info = found.iter().find(|info| {
+            let path = info.url.split('?').next().unwrap_or_default();
+            info.file_id == file.id
+                && path.ends_with(".darc") == (file.kind == FileKind::Archive)
+                && info.num_chunks == file.chunk_count
         });
-        let mut owed = from.len();
-        locations.want(from);
-        while 0 < owed {
-            let event = async {
-                tokio::select! {
-                    located = locations.next() => located.map(Err),
-                    chunk = downloads.next() => chunk.map(Ok),
+        let info = info.ok_or_else(|| wrong(&file.name, "it is not listed as it is"))?;
+        let mut crc = 0;
+        let sum = |data: &[u8]| crc = crc32c::crc32c_append(crc, data);
+        let took_ns = self.http.download(&info.url, None, file.bytes, sum).await?;
+        ensure(crc == file.crc, &info.url, "bytes that are not those of the file")?;
+        Ok(took_ns)
+    }
+
+    /// Downloads the files in ranges and drops them.
+    async fn download(&self, at_once: usize, bytes_max: u64) -> Result<Vec<u64>, Failure> {
+        let mut rest = bytes_max;
+        let mut downloads = Vec::new();
+        for (url, file) in self.urls.iter().zip(&self.tree.store.files) {
+            let end = file.bytes.min(rest);
+            rest -= end;
+            downloads.extend((0..end).step_by(DOWNLOAD_RANGE_BYTES).map(|start| {
+                let range = start..end.min(start + count(DOWNLOAD_RANGE_BYTES));
+                let bytes = range.end - range.start;
+                self.http.download(url, Some(range), bytes, |_| ())
+            }));
+        }
+        iter(downloads).buffer_unordered(at_once).try_collect().await
+    }
+
+    /// Reads everything that the last push wrote, from the root on, level by level.
+    async fn fetch(&self) -> Result<Vec<u64>, Failure> {
+        let store = &self.tree.store;
+        let last = store.files.len() - 1;
+        let is_new =
+            |address: &_| store.find(address).is_none_or(|chunk| index(chunk.file) == last);
+        let mut asked = HashSet::from([self.tree.root]);
+        let mut level = vec![self.tree.root];
+        while !level.is_empty() {
+            let named = self.read(&level).await?.concat().into_iter();
+            level = named.filter(|named| is_new(named) && asked.insert(*named)).collect();
+        }
+        let (found, expected) = (asked.len(), index(store.files[last].chunk_count));
+        let why = format_args!("{found} chunks, expected {expected}");
+        ensure(found == expected, "fetch", why).map(|()| Vec::new())
+    }
+
+    /// Reads the current version as a query over all rows does: for one node after the other all
+    /// its children at once.
+    async fn scan(&self) -> Result<Vec<u64>, Failure> {
+        let mut parts_ns = Vec::new();
+        let mut leaves = Vec::with_capacity(self.tree.leaves.len());
+        // The next to visit is the last.
+        let mut nodes = self.read(&[self.tree.root]).await?;
+        while let Some(node) = nodes.pop() {
+            let began_ns = now_ns();
+            let children = self.read(&node).await?;
+            parts_ns.push(now_ns().saturating_sub(began_ns));
+            let named = node.iter().zip(&children);
+            leaves.extend(named.filter(|(_, child)| child.is_empty()).map(|(address, _)| *address));
+            nodes.extend(children.into_iter().rev().filter(|child| !child.is_empty()));
+        }
+        let expected = &self.tree.leaves;
+        let why = format_args!("{} leaves, not the {} of the store", leaves.len(), expected.len());
+        ensure(leaves == *expected, "scan", why).map(|()| parts_ns)
+    }
+
+    /// Reads chains of chunks from the root to a leaf, each named by the one before.
+    async fn point(&self, chains: usize, seed: u64) -> Result<Vec<u64>, Failure> {
+        let leaves: HashSet<_> = self.tree.leaves.iter().collect();
+        let mut random = Random::new(seed);
+        let mut parts_ns = Vec::with_capacity(chains);
+        for _ in 0..chains {
+            let began_ns = now_ns();
+            let mut address = self.tree.root;
+            loop {
+                let children = self.read(&[address]).await?.concat();
+                if children.is_empty() {
+                    break;
                 }
-            };
-            let event = timeout(ANSWER, event).await;
-            match event.map_err(|_| refused("a walk", format_args!("silent for {ANSWER:?}")))?? {
-                Err(located) => located.into_iter().for_each(|chunk| downloads.want(chunk)),
-                Ok((address, contents)) => {
-                    let wanted = visit(address, contents)?;
-                    owed = owed + wanted.len() - 1;
-                    locations.want(wanted);
-                }
+                let drawn = random.below(count(children.len()));
+                address = children[usize::try_from(drawn).expect("below a count")];
+            }
+            parts_ns.push(now_ns().saturating_sub(began_ns));
+            let why = format_args!("{address} is no leaf of the store");
+            ensure(leaves.contains(&address), "point", why)?;
+        }
+        Ok(parts_ns)
+    }
+
+    /// Reads these chunks with one fetch object; returns the children of each, in order. It
+    /// downloads some while it asks where others are. The stock client keeps dictionaries for one
+    /// fetch object.
+    async fn read(&self, addresses: &[ChunkAddress]) -> Result<Vec<Vec<ChunkAddress>>, Failure> {
+        let own = Dictionaries::default();
+        let (located, (gap, workers), dictionaries) = match &self.remotesapi {
+            Some(remotesapi) => (remotesapi.locations(addresses), LIMITS, &own),
+            None => {
+                let known = addresses.iter().map(|address| {
+                    let chunk = self.tree.store.find(address);
+                    let chunk = chunk.ok_or_else(|| wrong(address, "it is not in the store"))?;
+                    let (url, location) =
+                        (Rc::clone(&self.urls[index(chunk.file)]), chunk.location);
+                    Ok(LocatedChunk { url, address: *address, location })
+                });
+                let known = stream::once(ready(known.collect())).boxed_local();
+                (known, STORE_LIMITS, &self.dictionaries)
+            }
+        };
+        let regions = located.map_ok(|chunks| iter(merge(chunks, gap)).map(Ok)).try_flatten();
+        let regions = regions.map_ok(|region| self.http.region(region, dictionaries));
+        let mut regions = regions.try_buffer_unordered(workers);
+        let mut found = HashMap::with_capacity(addresses.len());
+        while let Some(chunks) = regions.try_next().await? {
+            for (address, contents) in chunks {
+                let children = children(&contents);
+                found.insert(address, children.ok_or_else(|| wrong(address, "no such chunk"))?);
             }
         }
-        locations.finish().await
+        let of = |address| found.remove(address).ok_or_else(|| wrong(address, "it did not come"));
+        addresses.iter().map(of).collect()
     }
 }
 
+/// Walks against an S3 server in this process: everything but the calls of a remote, which the
+/// whole experiment is tested with.
 #[cfg(test)]
-mod tests;
+mod tests {
+    use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule};
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::{
+        cleanup::{Cleanup, Directory},
+        experiment::dolt::{arguments::Design, downloads::Counts},
+    };
+
+    /// Three files with some 1,300 small leaves each, two of them archives with dictionaries.
+    const DESIGN: Design =
+        Design { pushes: 3, leaves: 1_300, leaf_bytes: 700, classic: 0.34, seed: 1 };
+
+    /// Makes a small store, an S3 server that has it, and a proxy in front of it.
+    fn world() -> (TreeStore, FaultProxy, (Bucket, Directory)) {
+        let directory = Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let bucket = Bucket::start(directory.path()).unwrap();
+        let tree = TreeStore::make(&bucket.directory().join("store"), &DESIGN).unwrap();
+        let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
+        (tree, proxy, (bucket, directory))
+    }
+
+    /// Replays with one client; returns the counts of parts, and what was counted.
+    fn replay(
+        tree: &TreeStore,
+        proxy: &FaultProxy,
+        replays: &[(Section, Way)],
+    ) -> Result<Vec<(usize, Counts)>, Failure> {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let url = format!("http://{}/{}/store", proxy.address(), Bucket::NAME);
+        let meter = Meter::default();
+        let client = Client::of_store(&url, tree, &meter);
+        let replay = |(section, way): &(Section, Way)| {
+            let parts = runtime.block_on(client.replay(*section, *way, 10, 7))?;
+            Ok((parts.len(), meter.take()))
+        };
+        replays.iter().map(replay).collect()
+    }
+
+    #[test]
+    fn walks_read_every_chunk_once_and_only_those_they_need() {
+        let (tree, proxy, _served) = world();
+        let walks = [(Section::Scan, Way::Direct), (Section::Point, Way::Direct)];
+        let done = replay(&tree, &proxy, &walks).unwrap();
+        let [(nodes, scan), (chains, point)] = &done[..] else { panic!("{done:?}") };
+        assert_eq!(scan.chunks, count(tree.current));
+        assert_eq!(*nodes, tree.current - tree.leaves.len());
+        // The two archives have a dictionary each; then they are known. A chain is seven chunks.
+        assert_eq!(scan.dictionary_gets, 2);
+        assert_eq!((*chains, point.chunks, point.gets), (10, 70, 70));
+        let seen = proxy.seen();
+        let bytes: u64 = seen.iter().map(|seen| seen.bytes).sum();
+        assert_eq!(scan.gets + point.gets, count(seen.len()));
+        assert_eq!(scan.body_bytes + point.body_bytes, bytes);
+        proxy.forget();
+        let done = replay(&tree, &proxy, &[(Section::Fetch, Way::Direct)]).unwrap();
+        let last = &tree.store.files[2];
+        assert_eq!(done[0].1.chunks, u64::from(last.chunk_count));
+        // The leaves of a push, some that it replaces, and all nodes above them.
+        assert!((1_301..1_400).contains(&last.chunk_count), "{last:?}");
+        assert!(proxy.seen().iter().all(|seen| seen.path.contains(&last.name)));
+        // A download that is compared with the leaves is as long as they are.
+        let downloads = [(Section::Scan, Way::Download), (Section::Clone, Way::Downloads)];
+        let done = replay(&tree, &proxy, &downloads).unwrap();
+        let bytes = [done[0].1.body_bytes, done[1].1.body_bytes];
+        assert_eq!(bytes, [tree.leaves_bytes, tree.store.bytes()]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_those_asked_for_fail_the_replay() {
+        let (tree, proxy, _served) = world();
+        for fault in [Fault::Truncate(10), Fault::Reset(10), Fault::Flip(20)] {
+            proxy.set(Faults { rules: vec![Rule::always(fault)], ..Faults::default() });
+            for section in [Section::Fetch, Section::Point] {
+                replay(&tree, &proxy, &[(section, Way::Direct)]).unwrap_err();
+            }
+        }
+    }
+}
