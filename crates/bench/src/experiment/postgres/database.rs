@@ -1,7 +1,7 @@
 //! The Postgres under measurement: given, or a cluster of our own; its table, and what it counts.
 //!
-//! Row `n` of the table has `n` as its key, padded to 20 digits, and a payload of 35 bytes that ends
-//! with the key. So every reply can be checked without knowing who wrote the row when.
+//! Row `n` of the table has `n` as its key, padded to 20 digits, and a payload of 35 bytes that
+//! ends with the key. So every reply can be checked without knowing who wrote the row when.
 
 use anyhow::{Context, Result};
 use busload_cluster::{Cluster, Profile, StopMode};
@@ -44,9 +44,11 @@ pub fn check(row: u64, payload: Option<&[u8]>) -> Result<u64, Failure> {
     let Some(payload) = payload else {
         return Err(Failure::Wrong(format!("row {row} is said to be missing")));
     };
+    let are_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
     let fits = payload.split_at_checked(LOADED.len()).is_some_and(|(prefix, digits)| {
-        let is_ours = prefix == LOADED.as_bytes() || prefix.starts_with(b"upsert ");
-        let is_key = digits.len() == KEY_BYTES && digits.iter().all(u8::is_ascii_digit);
+        let stamp = prefix.strip_prefix(b"upsert ").and_then(|rest| rest.strip_suffix(b" "));
+        let is_ours = prefix == LOADED.as_bytes() || stamp.is_some_and(are_digits);
+        let is_key = digits.len() == KEY_BYTES && are_digits(digits);
         is_ours && is_key && str::from_utf8(digits).is_ok_and(|digits| digits.parse() == Ok(row))
     });
     if fits {
@@ -253,7 +255,12 @@ mod tests {
             assert!(check(8, Some(payload.as_bytes())).is_err(), "{payload}");
             assert!(check(7, Some(&payload.as_bytes()[1..])).is_err(), "{payload}");
         }
-        for wrong in ["", LOADED, "payload of rox 00000000000000000007", "upsert 0000000 00007"] {
+        for wrong in [
+            "",
+            LOADED,
+            "payload of rox 00000000000000000007",
+            "upsert 00x0007 00000000000000000007",
+        ] {
             assert!(matches!(check(7, Some(wrong.as_bytes())), Err(Failure::Wrong(_))), "{wrong}");
         }
         assert!(matches!(check(7, None), Err(Failure::Wrong(_))));
