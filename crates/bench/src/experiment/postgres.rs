@@ -34,13 +34,13 @@ use rustix::process::Pid;
 use self::{
     arguments::{Case, Section, WINDOW_KEYS, Way, cases},
     busload::{Resp, open_library},
-    database::{Database, RELATION, STAMPS, key, upserted},
+    database::{Database, LOADED, RELATION, key, upserted},
     direct::{Pool, Query},
     load::{Plan, Target},
     results::{BATCH, LAYOUT, fastest},
 };
 use crate::{
-    cleanup::Cleanup,
+    cleanup::{Cleanup, directories},
     cli::busload_at,
     clock::{Window, duration_ns, now_ns, pause},
     counters::Counters,
@@ -67,21 +67,16 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
         false => PathBuf::new(),
     };
     let cleanup = Cleanup::install()?;
-    std::fs::create_dir_all(&arguments.out)
-        .with_context(|| format!("cannot make {}", arguments.out.display()))?;
+    let directory = directories(&cleanup, &arguments.out, None)?;
     let database = Database::open(arguments)?;
     let programs: &[&Path] = if needs_server { &[&busload] } else { &[] };
-    let load = match arguments.workers {
-        0 => "load on one thread".to_owned(),
-        workers => format!("load on {workers} threads"),
-    };
-    let rows = format!("{} rows", arguments.rows);
-    let about = machine::about(programs, [database.describe()?, rows, load])?;
+    let load = format!("{} rows; load threads {}", arguments.rows, arguments.workers.max(1));
+    let about = machine::about(programs, [database.describe()?, load])?;
     println!("{about}");
     let mut table = Table::open(&LAYOUT, Some(&arguments.out.join("statistics.csv")), &about)?;
     let mut bench = Bench { arguments, database, server: None };
     if needs_server {
-        let starter = arguments.binary.starter(busload, None, std::env::temp_dir());
+        let starter = arguments.binary.starter(busload, None, directory.path().to_owned());
         let url = bench.table_url(arguments.table_options.as_deref());
         let server = starter.start(&cleanup, &[server::Table { name: "bench", url }])?;
         server.wait_for(&format!("GET bench:{}", key(0)), "$35")?;
@@ -94,7 +89,7 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
         let window = best.map(|row| row.case.approach.number);
         let cases = cases(arguments, section, window.unwrap_or(WINDOW_KEYS));
         let measure = |case: &_, round| bench.measure(case, round);
-        table.group(section.title(), &cases, arguments.rounds.rounds, measure)?;
+        table.group(&section.title(), &cases, arguments.rounds.rounds, measure)?;
         if section == Section::Upserts {
             // What follows finds the table as small and as visible as it can be.
             bench.database.execute(&format!("VACUUM (ANALYZE) {RELATION}"))?;
@@ -105,7 +100,7 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
     }
     results::draw_batch_sizes(&arguments.out, &table.rows)?;
     let targets = results::targets(&table.rows);
-    if !targets.is_empty() {
+    if targets.iter().any(|target| target.value.is_some()) {
         print_targets(&targets);
     }
     match table.failed().wrong.count {
@@ -127,7 +122,7 @@ impl Bench<'_> {
     fn measure(&self, case: &Case, round: usize) -> Result<Sample> {
         let (arguments, config) = (self.arguments, self.database.config.clone());
         // Of every measurement another: they take more than a millisecond.
-        let stamp = now_ns() / 1_000_000 % STAMPS;
+        let stamp = now_ns() / 1_000_000;
         let plan = Plan {
             clients: case.clients,
             rate: case.rate,
@@ -211,7 +206,8 @@ impl Bench<'_> {
              FROM unnest($1::text[]) key LEFT JOIN {RELATION} ON pk = key \
              WHERE payload IS DISTINCT FROM $2 || key"
         );
-        let lost = self.database.query(&sql, &[&keys, &upserted(stamp)]);
+        let prefix = &upserted(0, stamp)[..LOADED.len()];
+        let lost = self.database.query(&sql, &[&keys, &prefix]);
         for row in lost.context("cannot verify upserts")? {
             counters.failed.add(Failure::Wrong(row.get(0)));
         }

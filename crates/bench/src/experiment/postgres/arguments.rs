@@ -14,7 +14,6 @@ use crate::{
     server::Binary,
 };
 
-/// The manual page below the flags.
 const HELP: &str = "\
 Ways (--case): each of many clients asks for one row by key, waits for it, and asks for the next
   plain:N      not batched: a prepared SELECT for each read, on N connections; readers wait for one
@@ -55,11 +54,12 @@ pub struct Postgres {
         default_value = "readers,low-load,rate,upserts"
     )]
     pub section: Vec<Section>,
-    /// Ways to measure; the sections low-load and rate measure one of each kind
+    /// Ways to measure. low-load and rate measure one of each kind, on 20 connections or as many as
+    /// there are readers, with the best window of the section readers (of 32 keys without it)
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     #[arg(value_parser = Approach::parse, default_value = WAYS)]
     pub case: Vec<Approach>,
-    /// Readers of the section with a fixed number, and writers of the upserts
+    /// Clients of the sections readers and upserts; low-load has no more
     #[arg(long, value_name = "N", value_parser = clients, default_value_t = 300)]
     pub readers: usize,
     /// Further options of busload's table, in process and in the server, as
@@ -70,13 +70,12 @@ pub struct Postgres {
     #[arg(long, value_name = "RATE", value_delimiter = ',')]
     #[arg(value_parser = rate, default_value = "5k,10k,20k,40k,80k,120k,160k")]
     pub rates: Vec<u64>,
-    /// Rounds of measurements
     #[command(flatten)]
     pub rounds: Rounds,
     /// Threads of the load; 0: the calling thread alone
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub workers: usize,
-    /// Directory for statistics.csv (all measurements, medians as round 0) and the pictures
+    /// Directory for statistics.csv (all measurements, medians as round 0) and the chart
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// A Postgres that runs, as postgres://user@host:port/database, instead of a cluster made for
@@ -93,11 +92,10 @@ pub struct Postgres {
     /// Drop the table if it is there and load it anew
     #[arg(long)]
     pub reload: bool,
-    /// A setting of a cluster made here, as shared_buffers=128MB, or shared_preload_libraries= where
-    /// pg_stat_statements is not installed; can be given several times
+    /// A setting of a cluster made here, as shared_buffers=128MB, or shared_preload_libraries=
+    /// where pg_stat_statements is not installed; can be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub pg_setting: Vec<(String, String)>,
-    /// busload server to use
     #[command(flatten)]
     pub binary: Binary,
 }
@@ -112,7 +110,6 @@ const CONNECTIONS: usize = 20;
 /// Window of the sections that compare with one, where no window was measured with many readers.
 pub const WINDOW_KEYS: usize = 32;
 
-/// Numbers of readers at low load.
 const LOW_LOAD: [usize; 8] = [1, 2, 5, 10, 20, 50, 100, 300];
 
 /// Ways to answer single-key requests from Postgres, and what they are compared with.
@@ -166,29 +163,24 @@ pub fn value_name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// A part of the experiment.
+/// Parts of the experiment; their texts are also the titles of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Section {
-    /// Many readers, all ways in turns
+    /// Many readers
     Readers,
-    /// From one reader to many: what a lone request pays. Plain and RESP: as many connections as
-    /// readers, 20 at most; window: the one that was best for many readers, or that of 32 keys
+    /// From one reader on: what a lone request pays
     LowLoad,
-    /// Open loop of those ways (--rates): requests are due on a schedule, response times count
-    /// from then
+    /// Open loop at fixed rates: response times count from when requests were due
     Rate,
-    /// As many writers as readers, each with one INSERT .. ON CONFLICT DO UPDATE under way
+    /// Many writers, each with one INSERT .. ON CONFLICT DO UPDATE under way
     Upserts,
 }
 
 impl Section {
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Readers => "Many readers",
-            Self::LowLoad => "Response times from one reader on",
-            Self::Rate => "Requests at a fixed rate; response times from when each was due",
-            Self::Upserts => "Many writers, upserts",
-        }
+    pub fn title(self) -> String {
+        let value = self.to_possible_value();
+        let help = value.and_then(|value| value.get_help().map(ToString::to_string));
+        help.unwrap_or_default()
     }
 }
 
@@ -243,14 +235,11 @@ pub fn cases(arguments: &Postgres, section: Section, window: usize) -> Vec<Case>
 
 /// Parses a URL without a password, which would show in the arguments of the busload server.
 fn parse_url(url: &str) -> Result<String, String> {
-    let config: Config = url.parse().map_err(|error| format!("{error}"))?;
-    if !url.contains("://") {
-        return Err("it is postgres://user@host:port/database".to_owned());
-    }
-    if config.get_password().is_some() {
-        return Err("no password in --url, which everybody can see: use PGPASSWORD".to_owned());
-    }
-    Ok(url.to_owned())
+    let config = url.parse::<Config>();
+    let has_none = config.is_ok_and(|config| config.get_password().is_none());
+    (has_none && url.contains("://")).then(|| url.to_owned()).ok_or_else(|| {
+        "it is postgres://user@host:port/database; the password is in PGPASSWORD".to_owned()
+    })
 }
 
 fn parse_rows(text: &str) -> Result<u64, String> {
@@ -280,10 +269,8 @@ pub mod tests {
     #[test]
     fn what_cannot_be_measured_is_refused() {
         for wrong in [
-            ["--readers", "0"],
             ["--rows", "0"],
             ["--rows", "10G"],
-            ["--seconds", "0"],
             ["--case", "plain"],
             ["--case", "plain:0"],
             ["--case", "in-process:3"],

@@ -49,8 +49,7 @@ impl Target for Table {
             let found = self.get(key.as_bytes()).await.map_err(refused)?;
             return check(row, found.as_ref().and_then(|found| found.get(0)));
         };
-        let payload = format!("{}{key}", upserted(stamp));
-        self.set(key.as_bytes(), payload).await.map(|()| 1).map_err(refused)
+        self.set(key.as_bytes(), upserted(row, stamp)).await.map(|()| 1).map_err(refused)
     }
 }
 
@@ -89,10 +88,10 @@ impl Resp {
 
 impl Target for Resp {
     async fn ask(&self, Request { client, row, stamp }: Request) -> Result<u64, Failure> {
-        let request = match stamp.map(upserted) {
+        let request = match stamp.map(|stamp| upserted(row, stamp)) {
             None => format!("*2\r\n$3\r\nGET\r\n$26\r\nbench:{row:020}\r\n"),
-            Some(prefix) => {
-                format!("*3\r\n$3\r\nSET\r\n$26\r\nbench:{row:020}\r\n$35\r\n{prefix}{row:020}\r\n")
+            Some(payload) => {
+                format!("*3\r\n$3\r\nSET\r\n$26\r\nbench:{row:020}\r\n$35\r\n{payload}\r\n")
             }
         };
         let (sender, reply) = oneshot::channel();

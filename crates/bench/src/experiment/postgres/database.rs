@@ -1,7 +1,7 @@
 //! The Postgres under measurement: given, or a cluster of our own; its table, and what it counts.
 //!
-//! Row `n` of the table has `n` as its key, padded to 20 digits, and a payload of 35 bytes that ends
-//! with the key. So every reply can be checked without knowing who wrote the row when.
+//! Row `n` of the table has `n` as its key, padded to 20 digits, and a payload of 35 bytes that
+//! ends with the key. So every reply can be checked without knowing who wrote the row when.
 
 use anyhow::{Context, Result};
 use busload_cluster::{Cluster, Profile, StopMode};
@@ -28,15 +28,15 @@ pub const KEY_BYTES: usize = 20;
 pub const LOADED: &str = "payload of row ";
 
 /// Stamps after which they begin again: a payload has room for seven digits.
-pub const STAMPS: u64 = 10_000_000;
+const STAMPS: u64 = 10_000_000;
 
 pub fn key(row: u64) -> String {
     format!("{row:020}")
 }
 
-/// Returns the text before the key in what an upsert writes, as long as that of a loaded row.
-pub fn upserted(stamp: u64) -> String {
-    format!("upsert {:07} ", stamp % STAMPS)
+/// Returns the payload that an upsert writes, as long as a loaded one.
+pub fn upserted(row: u64, stamp: u64) -> String {
+    format!("upsert {:07} {row:020}", stamp % STAMPS)
 }
 
 /// Checks that a row may hold this payload. Returns the number of rows, 1.
@@ -44,9 +44,11 @@ pub fn check(row: u64, payload: Option<&[u8]>) -> Result<u64, Failure> {
     let Some(payload) = payload else {
         return Err(Failure::Wrong(format!("row {row} is said to be missing")));
     };
+    let are_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
     let fits = payload.split_at_checked(LOADED.len()).is_some_and(|(prefix, digits)| {
-        let is_ours = prefix == LOADED.as_bytes() || prefix.starts_with(b"upsert ");
-        let is_key = digits.len() == KEY_BYTES && digits.iter().all(u8::is_ascii_digit);
+        let stamp = prefix.strip_prefix(b"upsert ").and_then(|rest| rest.strip_suffix(b" "));
+        let is_ours = prefix == LOADED.as_bytes() || stamp.is_some_and(are_digits);
+        let is_key = digits.len() == KEY_BYTES && are_digits(digits);
         is_ours && is_key && str::from_utf8(digits).is_ok_and(|digits| digits.parse() == Ok(row))
     });
     if fits {
@@ -78,14 +80,12 @@ impl Database {
     /// Connects to the given one, or makes a cluster or starts a kept one. Loads the table if it is
     /// not there.
     pub fn open(arguments: &Postgres) -> Result<Self> {
-        let (cluster, url) = match &arguments.url {
-            Some(url) => (None, url.clone()),
-            None => {
-                let cluster = start_cluster(arguments)?;
-                let url = cluster.url();
-                (Some(cluster), url)
-            }
+        let cluster = match &arguments.url {
+            Some(_) => None,
+            None => Some(start_cluster(arguments)?),
         };
+        let given = || arguments.url.clone().unwrap_or_default();
+        let url = cluster.as_ref().map_or_else(given, Cluster::url);
         let mut config: Config = url.parse().context("the URL of Postgres")?;
         if let Ok(password) = std::env::var("PGPASSWORD") {
             config.password(password);
@@ -107,10 +107,6 @@ impl Database {
 
     /// Describes the server, its settings and the table in one line.
     pub fn describe(&self) -> Result<String> {
-        let place = match &self.cluster {
-            Some(cluster) => format!("own cluster in {}", cluster.directory().display()),
-            None => self.url.clone(),
-        };
         let settings = format!(
             "SELECT string_agg(name || ' ' || current_setting(name), '; ') || '; ' || \
              pg_size_pretty(pg_total_relation_size('{RELATION}')) || ' with the index' \
@@ -118,7 +114,7 @@ impl Database {
              name"
         );
         let settings: String = self.query_one(&settings)?.get(0);
-        Ok(format!("Postgres: {place}; {settings}"))
+        Ok(format!("Postgres: {}; {settings}", self.url))
     }
 
     /// Returns the server's process if it runs on this machine.
@@ -182,8 +178,7 @@ impl Database {
         }
         let prewarm = format!(
             "CREATE EXTENSION IF NOT EXISTS pg_prewarm; \
-             SELECT pg_prewarm(c.oid) FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid \
-             WHERE c.oid = '{RELATION}'::regclass OR i.indrelid = '{RELATION}'::regclass"
+             SELECT pg_prewarm('{RELATION}'), pg_prewarm('{RELATION}_pkey')"
         );
         if let Err(error) = self.execute(&prewarm) {
             eprintln!("no pg_prewarm ({error:#}): the first rows measure a table that is not warm");
@@ -254,14 +249,14 @@ mod tests {
 
     #[test]
     fn only_what_a_row_can_hold_belongs_to_it() {
-        assert_eq!(upserted(10_000_007), "upsert 0000007 ");
-        for prefix in [LOADED.to_owned(), upserted(0), upserted(STAMPS - 1)] {
-            let payload = format!("{prefix}{}", key(7));
+        let loaded = format!("{LOADED}{}", key(7));
+        for payload in [loaded, upserted(7, 0), upserted(7, STAMPS - 1), upserted(7, STAMPS)] {
             assert_eq!(check(7, Some(payload.as_bytes())), Ok(1), "{payload}");
             assert!(check(8, Some(payload.as_bytes())).is_err(), "{payload}");
             assert!(check(7, Some(&payload.as_bytes()[1..])).is_err(), "{payload}");
         }
-        for wrong in ["", LOADED, "payload of rox 00000000000000000007", "upsert 0000000 00007"] {
+        let damaged = upserted(7, 0).replace("0000000 ", "00x0000 ");
+        for wrong in ["", LOADED, "payload of rox 00000000000000000007", &damaged] {
             assert!(matches!(check(7, Some(wrong.as_bytes())), Err(Failure::Wrong(_))), "{wrong}");
         }
         assert!(matches!(check(7, None), Err(Failure::Wrong(_))));

@@ -48,10 +48,12 @@ pub enum Query {
     Upsert(u64),
 }
 
+type Session = (Client, Statement);
+
 /// Connections, each of which answers one request at a time.
 pub struct Pool {
     query: Query,
-    idle: Mutex<Vec<(Client, Statement)>>,
+    idle: Mutex<Vec<Session>>,
     free: Semaphore,
 }
 
@@ -76,16 +78,12 @@ impl Pool {
         Ok(Self { query, idle: Mutex::new(idle), free: Semaphore::new(connections) })
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<(Client, Statement)>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask_on(
-        &self,
-        client: &Client,
-        statement: &Statement,
-        row: u64,
-    ) -> Result<u64, Failure> {
+    async fn ask_on(&self, session: &Session, row: u64) -> Result<u64, Failure> {
+        let (client, statement) = session;
         match self.query {
             Query::Read => {
                 let found = client.query_opt(statement, &[&key(row)]).await.map_err(refused)?;
@@ -107,8 +105,7 @@ impl Pool {
                 checked.sum()
             }
             Query::Upsert(stamp) => {
-                let (key, prefix) = (key(row), upserted(stamp));
-                let payload = format!("{prefix}{key}");
+                let (key, payload) = (key(row), upserted(row, stamp));
                 match client.execute(statement, &[&key, &payload]).await.map_err(refused)? {
                     1 => Ok(1),
                     rows => Err(Failure::Wrong(format!("an upsert wrote {rows} rows"))),
@@ -123,9 +120,9 @@ impl Target for Pool {
         let _permit = self.free.acquire().await.expect("the semaphore is never closed");
         let session = self.idle().pop();
         // A task that was ended has not given its connection back: the load is over.
-        let Some((client, statement)) = session else { return pending().await };
-        let outcome = self.ask_on(&client, &statement, row).await;
-        self.idle().push((client, statement));
+        let Some(session) = session else { return pending().await };
+        let outcome = self.ask_on(&session, row).await;
+        self.idle().push(session);
         outcome
     }
 }

@@ -34,7 +34,6 @@ use crate::{
     stats::record,
 };
 
-/// A request for a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Number of the client, or in an open loop of the request.
@@ -50,7 +49,6 @@ pub trait Target: Send + Sync + 'static {
     fn ask(&self, request: Request) -> impl Future<Output = Result<u64, Failure>> + Send;
 }
 
-/// Plan of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Clients of a closed loop.
@@ -91,7 +89,6 @@ pub fn run<T: Target>(
     Ok(std::mem::replace(&mut *load.counters(), Counters::new()?))
 }
 
-/// A load under way.
 struct Load<T> {
     target: T,
     plan: Plan,
@@ -216,7 +213,6 @@ mod tests {
     use super::*;
     use crate::clock::TRIES;
 
-    /// Way in which a target answers.
     #[derive(Clone, Copy)]
     enum Answers {
         AtOnce,
