@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "this experiment draws no pictures")]
 mod bench;
 
 use tempfile::TempDir;
@@ -33,8 +34,7 @@ fn every_section_is_measured_and_every_chunk_is_right() {
 }
 
 fn check_rows(records: &[Record]) {
-    // Reads with one and four callers, throughput, cold, thundering herd, open, memory; one round
-    // and the medians.
+    // Reads, throughput, cold, thundering herd, open, memory; one round and the medians.
     assert_eq!(records.len(), 2 * (2 * 18 + 5 + 1 + 1 + 2 + 1), "{records:?}");
     for record in records {
         let failures = (record["wrong"].as_str(), record["refused"].as_str());

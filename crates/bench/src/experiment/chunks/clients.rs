@@ -207,8 +207,8 @@ async fn get_chunks(
     Err(Failure::Wrong(format!("{seen} results for {} addresses", numbers.len())))
 }
 
-/// A RESP connection. A table's settings decide the form of its chunks; `form` says which to expect,
-/// if the server has any.
+/// A RESP connection. Settings of the table decide the form of its chunks, not the request; `form`
+/// says which to expect, `None` of a server that has none.
 #[derive(Debug)]
 pub struct Resp {
     socket: BufReader<TcpStream>,
