@@ -11,7 +11,7 @@
 //!              |                                   v                v
 //!           Counters, Usage --------------------> Sample --> CSV: every round, then the medians
 //!                                                               table: medians, spread, ratios
-//!                                                               targets, charts
+//!                                                               targets
 //! ```
 //!
 //! An experiment declares as plain data: a case (a `Copy` struct that says what a row of its table
@@ -25,7 +25,6 @@
 //! notes of a row tell them.
 
 pub mod arguments;
-mod chart;
 pub mod sample;
 mod table;
 mod target;
@@ -33,7 +32,6 @@ mod usage;
 
 pub use self::{
     arguments::Rounds,
-    chart::{Axis, Chart, Point, draw},
     sample::{Ends, Number, Sample, measurement},
     table::{Row, Table, TableLayout, hidden, label, shown},
     target::{Target, Unit, Wanted, print_targets},

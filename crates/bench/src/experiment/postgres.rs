@@ -6,7 +6,7 @@
 //!                              |                                                    |
 //!       database: given or <---+---> load: clients                                  v
 //!       own, with the table           +--> direct, busload:      results: the table, ratios,
-//!                                          what they ask         chart, targets
+//!                                          what they ask         targets
 //! ```
 //!
 //! Rows that are compared are measured in turns, round after round, and what is shown are medians.
@@ -98,7 +98,6 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
     if let Some(server) = bench.server {
         server.stop()?;
     }
-    results::draw_batch_sizes(&arguments.out, &table.rows)?;
     let targets = results::targets(&table.rows);
     if targets.iter().any(|target| target.value.is_some()) {
         print_targets(&targets);

@@ -32,7 +32,7 @@ pub struct StoreArguments {
     /// The object store
     #[command(flatten)]
     pub distance: Distance,
-    /// Directory for CSV files and pictures
+    /// Directory for CSV files
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Directory for stores and caches [default: the system's directory for temporary files]

@@ -69,11 +69,3 @@ pub fn records(out: &Path, file: &str) -> Vec<Record> {
 pub fn number(record: &Record, name: &str) -> f64 {
     record[name].parse().unwrap_or_else(|_| panic!("{name} of {record:?}"))
 }
-
-/// Returns whether these pictures were drawn.
-#[allow(dead_code, reason = "some experiments draw none")]
-pub fn check_pictures(out: &Path, names: &[&str]) {
-    for name in names {
-        assert!(std::fs::read_to_string(out.join(name)).unwrap().starts_with("<svg"), "{name}");
-    }
-}

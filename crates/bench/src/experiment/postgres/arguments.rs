@@ -75,7 +75,7 @@ pub struct Postgres {
     /// Threads of the load; 0: the calling thread alone
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub workers: usize,
-    /// Directory for statistics.csv (all measurements, medians as round 0) and the chart
+    /// Directory for statistics.csv (all measurements, medians as round 0)
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// A Postgres that runs, as postgres://user@host:port/database, instead of a cluster made for

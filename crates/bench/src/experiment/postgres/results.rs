@@ -1,16 +1,12 @@
-//! The table, and conclusions from its rows: ratios, charts, the numbers that were set as targets.
-
-use std::path::Path;
-
-use anyhow::Result;
+//! The table, and conclusions from its rows: ratios, the numbers that were set as targets.
 
 use super::arguments::{Approach, Case, Section, Way, value_name};
 use crate::{
     harness::{
-        Axis, Chart, Number, Point, Row, TableLayout, Target,
+        Number, Row, TableLayout, Target,
         Unit::{self, Percent, Times},
         Wanted::{self, AtLeast, AtMost, Nothing},
-        draw, hidden, label,
+        hidden, label,
         sample::{
             CPU_LOAD, CPU_OTHERS, CPU_POSTGRES, CPU_SERVER, LATE_P99_US, MAX_US, MEAN_US, P50_US,
             P99_US, PER_S,
@@ -73,25 +69,6 @@ fn ratios(row: &Row<Case>, rows: &[Row<Case>]) -> Vec<(Number, Option<f64>)> {
         other.approach.way == Way::Plain && (other.section, other.clients) == (section, clients)
     });
     vec![(OF_CEILING, beside(ceiling)), (OF_PLAIN, beside(plain))]
-}
-
-/// Draws the throughput of many readers by requests per statement: one line for the windows, dots
-/// for all others.
-pub fn draw_batch_sizes(directory: &Path, rows: &[Row<Case>]) -> Result<()> {
-    let points = |is_window: bool| {
-        rows.iter().filter_map(move |row| {
-            let Case { section, approach, .. } = row.case;
-            let is_shown =
-                section == Section::Readers && (approach.way == Way::Window) == is_window;
-            let x = row.sample.get(BATCH).filter(|_| is_shown)?.max(1.0);
-            let point = Point { x, y: row.sample.or_zero(PER_S), label: approach.name() };
-            Some((value_name(&approach.way), point))
-        })
-    };
-    let x = Axis::logarithmic("requests per statement, mean", 2.0);
-    let chart = Chart::new("Throughput of many readers by batch size", x, Axis::linear("reads/s"));
-    let chart = chart.dots(points(false)).joined(points(true));
-    draw(directory, "postgres-batch-size.svg", &[chart])
 }
 
 /// A number that was set as a target: whose, where, of what, the bound, and the ways whose fastest
