@@ -87,7 +87,8 @@ pub fn print_targets(targets: &[Target]) {
     println!("\nNumbers, from the medians above");
     for target in targets {
         let [value, bound, verdict, quotient] = target.parts();
-        println!("{:<74}  {value:>10}  {bound:<16}  {verdict:<12}  {quotient}", target.what);
+        let numbers = format!("{value:>10}  {bound:<16}  {verdict:<12}  {quotient}");
+        println!("{:<74}  {}", target.what, numbers.trim_end());
     }
 }
 
