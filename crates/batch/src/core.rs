@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::in_flight::{AbandonSignal, Abandoned};
 use crate::service::{LoadedOne, Receipt, Reply, Service};
 use crate::{
-    Answered, Batch, BatchId, Content, Operation, QueueStats, Refusal, Refused, RequestId,
+    Answered, BatchId, Content, EntryBatch, Operation, QueueStats, Refusal, Refused, RequestId,
     RequestOptions, RequestQueue, SettingsError, Sharing,
 };
 
@@ -107,8 +107,8 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         deadline: Option<Instant>,
     ) -> Result<RequestId, Refused<R>> {
         let now = self.clock.now();
-        let ask = self.ask(now, &key, deadline);
-        self.submit(reply, |queue, reply| queue.read(now, key, reply, ask))
+        let options = self.options(now, &key, deadline);
+        self.submit(reply, |queue, reply| queue.submit_load(now, key, reply, options))
     }
 
     pub(crate) fn submit_store(
@@ -119,11 +119,11 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         deadline: Option<Instant>,
     ) -> Result<RequestId, Refused<R>> {
         let now = self.clock.now();
-        let ask = self.ask(now, &key, deadline);
-        self.submit(reply, |queue, reply| queue.write(now, key, write, reply, ask))
+        let options = self.options(now, &key, deadline);
+        self.submit(reply, |queue, reply| queue.submit_store(now, key, write, reply, options))
     }
 
-    fn ask(&self, now: Duration, key: &S::Key, deadline: Option<Instant>) -> RequestOptions {
+    fn options(&self, now: Duration, key: &S::Key, deadline: Option<Instant>) -> RequestOptions {
         let by_default = || self.timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| self.clock.of(deadline)).or_else(by_default);
         RequestOptions { bytes: self.service.key_bytes(key), deadline }
@@ -164,7 +164,7 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     pub(crate) fn expect_abandonment(
         &self,
         state: &mut QueueState<S, R>,
-        batch: &Batch<S::Key, S::Write>,
+        batch: &EntryBatch<S::Key, S::Write>,
     ) -> AbandonSignal {
         if !self.drops_abandoned || operation(&batch.content) == Operation::Write {
             return None;

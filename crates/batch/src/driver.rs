@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Late;
 use crate::core::{BatcherCore, Phase};
-use crate::in_flight::{AbandonSignal, InFlightBatch, ServiceBatch};
+use crate::in_flight::{AbandonSignal, BatchTask, ServiceBatch};
 use crate::reply;
 use crate::service::{BatchError, Reply, Service};
 use crate::timer::Timer;
@@ -81,7 +81,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         pin!(self.core.wake.notified()).as_mut().enable();
         let next_wake = self.take_due();
         for (batch, abandoned) in self.batches.drain(..) {
-            tokio::spawn(InFlightBatch::new(&self.core, &batch).run(batch.content, abandoned));
+            tokio::spawn(BatchTask::new(&self.core, &batch).run(batch.content, abandoned));
         }
         if self.give_unserved() == Phase::Ended {
             return Flow::End;
@@ -138,7 +138,7 @@ impl<S: Service, R: Reply<S>> Drop for Driver<S, R> {
         state.queue.take_waiting(&mut self.unserved);
         drop(state);
         for (batch, _) in self.batches.drain(..) {
-            drop(InFlightBatch::new(&self.core, &batch));
+            drop(BatchTask::new(&self.core, &batch));
         }
         self.give_unserved();
         self.core.ended.notify_waiters();

@@ -77,11 +77,11 @@
 //!
 //! // Four callers, known by a number here. In a program the waiter says where the answer goes.
 //! let now = Duration::from_millis(1);
-//! let ask = RequestOptions { bytes: 8, deadline: Some(now + Duration::from_secs(1)) };
-//! queue.write(now, "teapot", LastWins("short"), 1, ask)?;
-//! queue.write(now, "teapot", LastWins("stout"), 2, ask)?;
-//! queue.read(now, "teapot", 3, ask)?;
-//! queue.read(now, "kettle", 4, ask)?;
+//! let options = RequestOptions { bytes: 8, deadline: Some(now + Duration::from_secs(1)) };
+//! queue.submit_store(now, "teapot", LastWins("short"), 1, options)?;
+//! queue.submit_store(now, "teapot", LastWins("stout"), 2, options)?;
+//! queue.submit_load(now, "teapot", 3, options)?;
+//! queue.submit_load(now, "kettle", 4, options)?;
 //!
 //! // When to call `next_batch`: at once, as no batch is in flight.
 //! assert_eq!(queue.next_wake(now), Some(now));
@@ -150,7 +150,7 @@ mod stats;
 mod timer;
 mod write;
 
-pub use batch::{Batch, BatchId, Content};
+pub use batch::{BatchId, Content, EntryBatch};
 #[cfg(feature = "tokio")]
 pub use batcher::{Batcher, BatcherSettings};
 #[cfg(feature = "tokio")]

@@ -22,7 +22,7 @@ mod entry;
 mod in_flight;
 mod keys;
 mod list;
-mod load;
+mod pending;
 mod queues;
 mod waiters;
 
@@ -34,11 +34,11 @@ use std::time::Duration;
 use entry::{Entries, EntryId, EntryPlace, Size};
 use in_flight::InFlightBatches;
 use keys::Keys;
-use load::Load;
+use pending::Pending;
 use queues::{Queues, Traffic};
 use waiters::Waiters;
 
-use crate::batch::{Batch, BatchId};
+use crate::batch::{BatchId, EntryBatch};
 use crate::request::{Answered, Late, Refusal, Refused, RequestId, RequestOptions};
 use crate::settings::{QueueSettings, SettingsError};
 use crate::stats::QueueStats;
@@ -56,7 +56,7 @@ pub struct RequestQueue<K, T: Write, W> {
     settings: QueueSettings,
     stats: QueueStats,
     now: Duration,
-    load: Load,
+    pending: Pending,
     keys: Keys<K>,
     entries: Entries<T>,
     waiters: Waiters<W, T::Receipt>,
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         Ok(Self {
             stats: QueueStats::default(),
             now: Duration::ZERO,
-            load: Load::new(&settings),
+            pending: Pending::new(&settings),
             keys: Keys::new(seed),
             entries: Entries::new(),
             waiters: Waiters::new(),
@@ -95,41 +95,41 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 
     /// Adds a read of `key`. It sees every write of the key that arrived before it, and none that
     /// arrives after it.
-    pub fn read(
+    pub fn submit_load(
         &mut self,
         now: Duration,
         key: K,
         waiter: W,
-        ask: RequestOptions,
+        options: RequestOptions,
     ) -> Result<RequestId, Refused<W>> {
         self.advance(now);
-        let size = Size::of_read(ask.bytes);
-        if let Err(reason) = self.load.admit(size) {
+        let size = Size::of_read(options.bytes);
+        if let Err(reason) = self.pending.admit(size) {
             return Err(self.refuse(waiter, reason));
         }
         let key = self.keys.find_or_insert(key);
         let entry = self.entry_to_read(key, size);
-        Ok(self.attach(entry, waiter, None, ask.deadline))
+        Ok(self.attach(entry, waiter, None, options.deadline))
     }
 
     /// Adds a write of `key`. It is merged into the key's last entry, if that is a pending write
     /// that accepts it.
-    pub fn write(
+    pub fn submit_store(
         &mut self,
         now: Duration,
         key: K,
         write: T,
         waiter: W,
-        ask: RequestOptions,
+        options: RequestOptions,
     ) -> Result<RequestId, Refused<W>> {
         self.advance(now);
-        let size = Size { key: ask.bytes, write: write.bytes() };
-        if let Err(reason) = self.load.admit(size) {
+        let size = Size { key: options.bytes, write: write.bytes() };
+        if let Err(reason) = self.pending.admit(size) {
             return Err(self.refuse(waiter, reason));
         }
         let key = self.keys.find_or_insert(key);
         let (entry, receipt) = self.entry_to_write(key, write, size);
-        Ok(self.attach(entry, waiter, Some(receipt), ask.deadline))
+        Ok(self.attach(entry, waiter, Some(receipt), options.deadline))
     }
 
     /// Cancels `request` and returns its waiter, unless it was answered, cancelled or expired
@@ -146,7 +146,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 
     /// Returns the next batch that is due, if there is one. Call it until there is none, after
     /// [`expire`](RequestQueue::expire).
-    pub fn next_batch(&mut self, now: Duration) -> Option<Batch<K, T>> {
+    pub fn next_batch(&mut self, now: Duration) -> Option<EntryBatch<K, T>> {
         self.advance(now);
         if !self.in_flight_batches.has_place() {
             return None;
@@ -246,7 +246,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// also of those that joined an entry in flight, and with
     /// [`DispatchPolicy::Immediate`](crate::DispatchPolicy::Immediate) of all that are in flight.
     pub fn waiting(&self) -> usize {
-        self.load.requests
+        self.pending.requests
     }
 
     /// Returns whether an entry could be sent, at once or when it has waited long enough.
@@ -257,7 +257,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Returns the pending bytes: keys, writes and
     /// [`REQUEST_OVERHEAD_BYTES`](crate::limits::REQUEST_OVERHEAD_BYTES) for each request.
     pub fn waiting_bytes(&self) -> usize {
-        self.load.bytes
+        self.pending.bytes
     }
 
     /// Returns the number of batches in flight.
@@ -282,7 +282,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 impl<K, T: Write, W> fmt::Debug for RequestQueue<K, T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestQueue")
-            .field("waiting", &self.load.requests)
+            .field("waiting", &self.pending.requests)
             .field("in_flight", &self.in_flight_batches.len())
             .field("settings", &self.settings)
             .field("stats", &self.stats)

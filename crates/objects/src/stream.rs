@@ -173,7 +173,7 @@ impl ObjectStream {
             // Reads in the foreground decide in `read_missing` whether a part is worth waiting for.
             match is_ahead.then(|| join(&self.core, &piece.range)).flatten() {
                 Some(answer) => piece.source = PieceSource::Part(answer),
-                None => missing.push((piece.range.clone(), piece.ask())),
+                None => missing.push((piece.range.clone(), piece.await_read())),
             }
         }
         self.core.read_missing(missing, MissCause::NotOnDisk, self.hint);
@@ -184,7 +184,7 @@ impl ObjectStream {
     fn ask_disk(&mut self) {
         for piece in self.pieces.iter_mut().take(PIECES_FROM_DISK) {
             if matches!(piece.source, PieceSource::Disk) && self.core.is_present(&piece.range) {
-                let waiter = piece.ask();
+                let waiter = piece.await_read();
                 self.core.read_disk(piece.range.clone(), waiter, OnMiss::Fetch(self.hint));
             }
         }

@@ -60,7 +60,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         receipt: Option<T::Receipt>,
         deadline: Option<Duration>,
     ) -> RequestId {
-        self.load.add_requests(1);
+        self.pending.add_requests(1);
         let counted = match self.entries[entry].place {
             EntryPlace::InFlight(batch) => {
                 if self.entries[entry].waiters.is_empty() {
@@ -97,7 +97,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let receipt = earlier.merge(write)?;
         let before = entry.size;
         entry.size = before.merged(bytes, earlier.bytes());
-        self.load.resize(before.bytes(), entry.size.bytes());
+        self.pending.resize(before.bytes(), entry.size.bytes());
         if let EntryPlace::Queued(_) = entry.place {
             self.queues.resize(entry.class, before.bytes(), entry.size.bytes());
         }
@@ -107,7 +107,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Opens an entry behind all others of `key`.
     #[inline]
     fn open(&mut self, key: KeyId, class: Class, write: Option<T>, size: Size) -> EntryId {
-        self.load.resize(0, size.bytes());
+        self.pending.resize(0, size.bytes());
         let id = self.entries.insert(Entry {
             key,
             class,

@@ -6,7 +6,7 @@ use super::RequestQueue;
 use super::entry::{Class, EntryId, EntryPlace};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
-use crate::batch::{Batch, BatchId, Content};
+use crate::batch::{BatchId, Content, EntryBatch};
 use crate::limits::{KIND_SEARCH_BATCHES, SHARE_MIN_BATCHES};
 use crate::request::{Answered, Late, Stage};
 use crate::settings::DispatchPolicy;
@@ -14,7 +14,7 @@ use crate::write::Write;
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Takes a batch of `class` out of its queue, which is not empty.
-    pub(super) fn take_batch(&mut self, class: Class) -> Batch<K, T> {
+    pub(super) fn take_batch(&mut self, class: Class) -> EntryBatch<K, T> {
         let mut leaving = std::mem::take(&mut self.leaving);
         let id = self.in_flight_batches.start(class, self.now);
         self.pick(class, id, &mut leaving);
@@ -27,7 +27,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         self.stats.class_mut(class.operation()).count_dispatch(leaving.len());
         let content = self.content(class, &mut leaving);
         self.leaving = leaving;
-        Batch { id, content }
+        EntryBatch { id, content }
     }
 
     /// Finishes an entry in flight: its waiters get their answer, and entries that wait for it may
@@ -35,13 +35,13 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     #[inline]
     pub(super) fn finish(&mut self, id: EntryId, mut answer: impl FnMut(Answered<W, T::Receipt>)) {
         let entry = self.entries.remove(id);
-        self.load.remove_requests(entry.left_counted);
+        self.pending.remove_requests(entry.left_counted);
         let mut next = entry.waiters.first();
         while let Some(waiter) = next {
             let waiter = self.waiters.remove(waiter);
             next = waiter.of_entry.next();
             if waiter.counted == Counted::UntilAnswer {
-                self.load.remove_requests(1);
+                self.pending.remove_requests(1);
             }
             answer(waiter.answered);
         }
@@ -66,12 +66,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             };
         let waiter = self.waiters.remove(id);
         if stage != Stage::InFlight {
-            self.load.remove_requests(1);
+            self.pending.remove_requests(1);
         } else if self.settings.dispatch == DispatchPolicy::Immediate {
             // The batch may go on for others, with this request's share of the work.
             self.entries[entry_id].left_counted += 1;
         } else if waiter.counted == Counted::UntilAnswer {
-            self.load.remove_requests(1);
+            self.pending.remove_requests(1);
         }
         if is_done {
             self.drop_waiting(entry_id);
@@ -143,9 +143,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let entry = &mut self.entries[id];
         entry.place = EntryPlace::InFlight(batch);
         if self.settings.dispatch != DispatchPolicy::Immediate {
-            self.load.remove_requests(entry.waiters.len());
+            self.pending.remove_requests(entry.waiters.len());
         }
-        self.load.resize(entry.size.bytes(), 0);
+        self.pending.resize(entry.size.bytes(), 0);
         let (key, operation) = (entry.key, entry.class.operation());
         let slot = &mut self.keys[key];
         slot.waiting.unlink(&mut self.entries, id, |entry| &mut entry.of_key);
@@ -175,7 +175,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let key = self.entries[id].key;
         self.keys[key].waiting.unlink(&mut self.entries, id, |entry| &mut entry.of_key);
         let entry = self.entries.remove(id);
-        self.load.resize(entry.size.bytes(), 0);
+        self.pending.resize(entry.size.bytes(), 0);
         self.settle(key);
     }
 }

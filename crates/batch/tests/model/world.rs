@@ -170,8 +170,8 @@ impl World {
         let request = Request { number, key, key_bytes, change: change.clone(), deadline };
         self.tell_time();
         let answer = match change {
-            None => self.queue.read(self.now, key, number, ask),
-            Some(change) => self.queue.write(self.now, key, change, number, ask),
+            None => self.queue.submit_load(self.now, key, number, ask),
+            Some(change) => self.queue.submit_store(self.now, key, change, number, ask),
         };
         let expected = self.reference.ask(request);
         assert_eq!(answer.as_ref().map(|_| ()).map_err(|refused| refused.reason), expected);
@@ -453,7 +453,9 @@ fn partition_of(settings: &QueueSettings, key: Key) -> usize {
     let mut queue = RequestQueue::<Key, Change, ()>::with_seed(settings, SEED)
         .expect("runs have sound settings");
     let change = Change::new(Action::Delete, 0);
-    queue.write(Duration::ZERO, key, change, (), RequestOptions::default()).expect("it is empty");
+    queue
+        .submit_store(Duration::ZERO, key, change, (), RequestOptions::default())
+        .expect("it is empty");
     match queue.next_batch(Duration::ZERO).expect("it is due").content {
         Content::Write { partition, .. } => partition,
         Content::Read(_) => unreachable!("nothing was read"),

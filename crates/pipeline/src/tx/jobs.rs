@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     args::Args,
-    batch::{Batch, DeferReason, Held, ReplyRun, SharedPart},
+    batch::{DeferReason, Held, ReplyRun, RequestBatch, SharedPart},
     command::{Call, Command, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
@@ -358,7 +358,7 @@ impl Tx {
 
     /// Runs one slice of one job. When the job is done, its reply goes into the batch, as does the
     /// memory that tx uses for its connection.
-    pub(super) fn run_job(&mut self, batch: &mut Batch) {
+    pub(super) fn run_job(&mut self, batch: &mut RequestBatch) {
         let Some(mut job) = self.jobs.queue.pop_front() else { return };
         let Pieces { out, shared, .. } = &mut job.reply;
         let mut slice = Slice {
@@ -473,7 +473,7 @@ impl Tx {
 }
 
 /// Moves the reply into the batch, by reference.
-fn answer(mut job: Job, batch: &mut Batch) {
+fn answer(mut job: Job, batch: &mut RequestBatch) {
     let mut reply = std::mem::take(&mut job.reply);
     if job.is_silent {
         reply = Pieces::default();

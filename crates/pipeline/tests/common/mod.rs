@@ -30,7 +30,7 @@ use busload_io::{
 };
 use busload_log::{LogStage, Options, Progress, Step, ZeroHelper};
 use busload_pipeline::{
-    batch::{Batch, BatchBuffer, Control, DeferReason, ReplyRun, Request, Run},
+    batch::{BatchBuffer, Control, DeferReason, ReplyRun, Request, RequestBatch, Run},
     command::lookup,
     gate::Gate,
     settings::Settings,
@@ -76,7 +76,7 @@ pub struct Server {
     now: Now,
     /// Next sequence number of each connection.
     conns: Vec<u64>,
-    batch: Batch,
+    batch: RequestBatch,
 }
 
 impl Server {
@@ -117,7 +117,7 @@ impl Server {
             helper,
             now,
             conns: Vec::new(),
-            batch: Batch::default(),
+            batch: RequestBatch::default(),
         };
         server.connect();
         server
@@ -153,7 +153,7 @@ impl Server {
     pub fn connect_as(&mut self, peer: Peer) -> Client {
         let client = Client(self.conns.len());
         self.conns.push(0);
-        let mut batch = Batch::default();
+        let mut batch = RequestBatch::default();
         batch.control.push(Control::Opened { conn: conn_of(client), peer });
         self.tx.execute(&mut batch, self.now);
         client
@@ -325,7 +325,7 @@ fn conn_of(client: Client) -> ConnId {
     ConnId { index: client.0 as u32, generation: 1 }
 }
 
-fn append_segment(batch: &Batch, segment: &ReplyRun, bytes: &mut Vec<u8>) {
+fn append_segment(batch: &RequestBatch, segment: &ReplyRun, bytes: &mut Vec<u8>) {
     let first = segment.first_shared as usize;
     let mut from = segment.start;
     for shared in &batch.shared[first..first + segment.shared_count as usize] {

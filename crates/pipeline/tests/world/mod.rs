@@ -10,7 +10,7 @@ use busload_io::{
 };
 use busload_log::{LogStage, Options, Progress, Step, ZeroHelper};
 use busload_pipeline::{
-    batch::Batch,
+    batch::RequestBatch,
     net::NetStage,
     settings::{Settings, SyncMode, TableSettings},
     source::Source,
@@ -31,7 +31,7 @@ pub struct World {
     pub disk: SimDisk,
     pub stats: Arc<Stats>,
     pub signals: Arc<Signals>,
-    batch: Batch,
+    batch: RequestBatch,
 }
 
 /// Client, with the bytes it has not parsed yet.
@@ -104,7 +104,7 @@ impl World {
         let Opened { tx, progress, stage, helper, .. } = opened;
         let (net, clients) = SimNet::new(seed, options);
         let net = NetStage::new(net, progress.clone(), Arc::clone(&stats), &settings);
-        let batch = Batch::default();
+        let batch = RequestBatch::default();
         Ok(World { net, tx, stage, helper, progress, clients, clock, disk, stats, signals, batch })
     }
 
@@ -133,7 +133,7 @@ impl World {
     /// Runs a turn with two batches under way at once, as when net and tx have a thread each.
     pub fn overlapped_turn(&mut self) {
         let now = read(&self.clock);
-        let mut batches = [Batch::default(), Batch::default()];
+        let mut batches = [RequestBatch::default(), RequestBatch::default()];
         for batch in &mut batches {
             self.net.prepare_wait();
             self.net.collect(batch, Some(Duration::ZERO)).expect("the simulated driver works");

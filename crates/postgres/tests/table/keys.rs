@@ -135,7 +135,7 @@ async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_r
         loop {
             // Keys parsed for the old type fail until the change has been noticed.
             let key = table.parse_key(b"b").unwrap_or_else(|_| old.clone());
-            table.submit_read(key, ToChannel(0, sender.clone()), None).expect("there is room");
+            table.submit_load(key, ToChannel(0, sender.clone()), None).expect("there is room");
             table.flush();
             if let Some((_, Answer::Read(Ok(Some(row))))) = answers.recv().await
                 && row.value(0).as_deref() == Some(b"text")
@@ -150,10 +150,10 @@ async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_r
     let write = || table.write_value("written".into()).expect("it is text");
     for (number, key) in [old, new].into_iter().enumerate() {
         table
-            .submit_read(key.clone(), ToChannel(number, sender.clone()), None)
+            .submit_load(key.clone(), ToChannel(number, sender.clone()), None)
             .expect("there is room");
         table
-            .submit_write(key, write(), ToChannel(number, sender.clone()), None)
+            .submit_store(key, write(), ToChannel(number, sender.clone()), None)
             .expect("there is room");
     }
     table.flush();

@@ -200,7 +200,7 @@ async fn a_program_with_replies_of_its_own_gets_each_answer_once() {
     let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..100 {
         let key = table.parse_key(number.to_string().as_bytes()).expect("a number");
-        table.submit_read(key, ToChannel(number, sender.clone()), None).expect("there is room");
+        table.submit_load(key, ToChannel(number, sender.clone()), None).expect("there is room");
     }
     table.flush();
     drop(sender);

@@ -1,5 +1,5 @@
 //! Helpers of the adapters for their request queues: the request of each open ticket, so that it
-//! can be cancelled, and INFO's fields.
+//! can be cancelled, and INFO's fields; and the integers of replies.
 
 use busload_batch::{ClassStats, QueueStats, RequestId};
 use busload_pipeline::{
@@ -54,4 +54,9 @@ pub fn source_info(
         max: class.batch_entries_max as u64,
     };
     SourceInfo { batches: vec![("read", batches(reads)), ("write", batches(writes))], fields }
+}
+
+/// Converts a count to an integer of the protocol.
+pub fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -17,7 +17,7 @@ use busload_pipeline::source::{SourceValue, Ticket};
 use bytes::Bytes;
 use futures_util::{StreamExt, future::join3, stream::FuturesUnordered};
 
-use crate::sources::{answer::count, finished::Finished};
+use crate::sources::{finished::FinishedAnswers, requests::count};
 
 /// The request queue of a chunk store.
 pub type ChunkQueue = Batcher<ChunkService, ChunkWaiter>;
@@ -37,7 +37,7 @@ pub struct ChunkService {
 
 /// Key of the queue: a chunk and what is to be found out about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lookup {
+pub struct ChunkQuery {
     pub fact: Fact,
     pub address: ChunkAddress,
 }
@@ -72,7 +72,7 @@ pub enum ChunkCommand {
 pub struct ChunkWaiter {
     pub ticket: Ticket,
     pub command: ChunkCommand,
-    pub finished: Arc<Finished>,
+    pub finished: Arc<FinishedAnswers>,
 }
 
 /// Starts the request queue of a store on the current tokio runtime. `requests_max` bounds the
@@ -106,13 +106,13 @@ pub fn start_queue(
 }
 
 impl Service for ChunkService {
-    type Key = Lookup;
+    type Key = ChunkQuery;
     type Value = Finding;
     type Write = NoWrites;
     type Outcome = ();
     type Error = Error;
 
-    async fn load(&self, lookups: Vec<Lookup>) -> LoadedAll<Self> {
+    async fn load(&self, lookups: Vec<ChunkQuery>) -> LoadedAll<Self> {
         let all = Mutex::new(lookups.iter().map(|_| Ok(None)).collect::<Vec<_>>());
         let give = |some: &mut Answers| {
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,14 +125,14 @@ impl Service for ChunkService {
     /// Answers each request as soon as its chunk is there.
     async fn load_each(
         &self,
-        lookups: Vec<Lookup>,
+        lookups: Vec<ChunkQuery>,
         early: EarlyAnswers<'_, Self>,
     ) -> LoadedAll<Self> {
         self.look_up(&lookups, &|some: &mut Answers| early.give(some)).await;
         Ok(Vec::new())
     }
 
-    async fn store(&self, _entries: Vec<(Lookup, NoWrites)>) -> StoredAll<Self> {
+    async fn store(&self, _entries: Vec<(ChunkQuery, NoWrites)>) -> StoredAll<Self> {
         Ok(Vec::new())
     }
 
@@ -147,7 +147,7 @@ type Answers = Vec<(usize, LoadedOne<ChunkService>)>;
 
 impl ChunkService {
     /// Looks up all, which are sorted by fact, and gives each answer once.
-    async fn look_up(&self, lookups: &[Lookup], give: &(impl Fn(&mut Answers) + Sync)) {
+    async fn look_up(&self, lookups: &[ChunkQuery], give: &(impl Fn(&mut Answers) + Sync)) {
         let lengths_start = lookups.partition_point(|lookup| lookup.fact < Fact::Length);
         let existence_start = lookups.partition_point(|lookup| lookup.fact < Fact::Existence);
         let part = |range: Range<usize>| Part {

@@ -7,6 +7,8 @@ use busload_pipeline::source::SourceValue;
 use busload_postgres::Row;
 use bytes::Bytes;
 
+use crate::sources::requests::count;
+
 /// The command, as far as its reply depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowCommand {
@@ -62,10 +64,10 @@ impl Columns {
 }
 
 /// Converts a row to the answer of a read.
-pub fn of_row(asked: &RowCommand, row: Option<&Row>, columns: &Columns) -> SourceValue {
-    let Some(row) = row else { return of_no_row(asked) };
+pub fn of_row(command: &RowCommand, row: Option<&Row>, columns: &Columns) -> SourceValue {
+    let Some(row) = row else { return of_no_row(command) };
     let value = |column: Option<usize>| column.and_then(|column| row.value(column));
-    match asked {
+    match command {
         RowCommand::Value => whole(row, columns).map_or(SourceValue::Nil, SourceValue::Bulk),
         RowCommand::Exists => SourceValue::Integer(1),
         RowCommand::Length => {
@@ -99,8 +101,8 @@ pub fn of_row(asked: &RowCommand, row: Option<&Row>, columns: &Columns) -> Sourc
     }
 }
 
-fn of_no_row(asked: &RowCommand) -> SourceValue {
-    match asked {
+fn of_no_row(command: &RowCommand) -> SourceValue {
+    match command {
         RowCommand::Value | RowCommand::Field(_) => SourceValue::Nil,
         RowCommand::Exists
         | RowCommand::Length
@@ -145,9 +147,4 @@ fn push_json(object: &mut String, value: &[u8]) {
         }
     };
     object.push_str(&text);
-}
-
-/// Converts a count to an integer of the protocol.
-pub fn count(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     http::front_metrics::FrontMetrics,
-    sources::{state_of, store_state},
+    sources::{postgres_state, store_state},
 };
 
 /// Origin of the samples of a metric, which also decides their labels.
 #[derive(Clone, Copy, Debug)]
-pub enum Source {
+pub enum MetricSource {
     /// One value of the process; none where the system does not tell it.
     Process(fn(&Reading<'_>) -> Option<f64>),
     /// A counter of the pipeline, over all memory tables and connections.
@@ -47,12 +47,12 @@ pub enum Source {
 /// Names of the labels that each sample of a metric has.
 pub type Labels = &'static [&'static str];
 
-use Source::{
+use MetricSource::{
     Chunks, ChunksAverage, Dolt, Http, Labelled, Log, Pipeline, Postgres, Process, Queue,
     QueueOperation, Stage,
 };
 
-impl Source {
+impl MetricSource {
     /// Returns the names of the labels that each sample has.
     pub fn labels(self) -> Labels {
         match self {
@@ -134,7 +134,7 @@ pub fn build_info(_: &Reading<'_>, samples: &mut Samples<'_>) {
 pub fn postgres_info(reading: &Reading<'_>, samples: &mut Samples<'_>) {
     for (table, stats) in &reading.postgres {
         let error = stats.pool.last_error.as_ref().map_or(String::new(), ToString::to_string);
-        samples.put(&[table, state_of(stats), &error], 1);
+        samples.put(&[table, postgres_state(stats), &error], 1);
     }
 }
 

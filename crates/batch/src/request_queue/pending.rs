@@ -6,14 +6,14 @@ use crate::request::Refusal;
 use crate::settings::QueueSettings;
 
 /// Number of pending requests, and their bytes.
-pub(super) struct Load {
+pub(super) struct Pending {
     pub requests: usize,
     pub bytes: usize,
     requests_max: usize,
     bytes_max: usize,
 }
 
-impl Load {
+impl Pending {
     pub fn new(settings: &QueueSettings) -> Self {
         Self {
             requests: 0,
