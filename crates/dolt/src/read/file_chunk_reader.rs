@@ -1,9 +1,9 @@
-//! Reads one copy of a chunk and verifies it against its address.
+//! Reads a chunk from one table file and verifies it against its address.
 //!
 //! ```text
 //!  span of a file --> local disk, else object store --+--> CRC, decode, verify --> Decoded
 //!  its dictionary --> memory, disk, object store -----+                | wrong
-//!                     ^----- invalidate, read again (COPY_READS_MAX) --+
+//!                     ^----- invalidate, read again (CHUNK_READS_MAX) -+
 //! ```
 
 use std::{
@@ -31,7 +31,7 @@ use crate::{
     fault::Fault,
     lifecycle::Lifecycle,
     limits::{
-        COPY_READS_MAX, DICTIONARY_STORED_BYTES_MAX, INLINE_CONTENTS_BYTES_MAX,
+        CHUNK_READS_MAX, DICTIONARY_STORED_BYTES_MAX, INLINE_CONTENTS_BYTES_MAX,
         INLINE_STORED_BYTES_MAX,
     },
     object_source::ObjectSource,
@@ -39,7 +39,7 @@ use crate::{
     task::blocking,
     versions::{
         table_file::{TableFile, range},
-        version::ChunkCopy,
+        version::FileChunk,
     },
 };
 
@@ -69,9 +69,9 @@ pub(crate) struct StartedRead {
     pub origin: Origin,
 }
 
-/// Reads and verifies single copies of chunks. Owns what these reads share: decoded chunks,
-/// dictionaries, and which copies were found corrupt lately.
-pub(crate) struct CopyReader {
+/// Reads and verifies chunks of given table files. Owns the caches of these reads: decoded chunks,
+/// dictionaries, and the chunks found corrupt lately.
+pub(crate) struct FileChunkReader {
     pub lifecycle: Arc<Lifecycle>,
     pub source: ObjectSource,
     pub memory: MemoryCache,
@@ -80,7 +80,7 @@ pub(crate) struct CopyReader {
     corrupt_count: AtomicU64,
 }
 
-/// One attempt at a copy.
+/// One attempt at a chunk.
 struct ReadAttempt<'a> {
     request: ReadRequest,
     is_last: bool,
@@ -100,7 +100,7 @@ impl Received {
     }
 }
 
-impl CopyReader {
+impl FileChunkReader {
     pub fn new(lifecycle: Arc<Lifecycle>, source: ObjectSource, memory: MemoryCache) -> Self {
         Self {
             lifecycle,
@@ -122,8 +122,8 @@ impl CopyReader {
         self.corrupt_count.load(Relaxed)
     }
 
-    /// Reads a copy from local disk, if that takes neither a device nor long. A read that finds
-    /// anything wrong gives none: callers that may wait handle it.
+    /// Reads a chunk from the page cache, if it is there and small. Returns none also if its bytes
+    /// are wrong: callers that may wait handle it.
     pub fn try_read(
         &self,
         file: &TableFile,
@@ -161,15 +161,15 @@ impl CopyReader {
         Some(decoded)
     }
 
-    /// Reads one copy of a chunk, unless it was found corrupt a moment ago.
+    /// Reads a chunk of a file, unless it was found corrupt there a moment ago.
     pub async fn read_verified(
         &self,
-        copy: &ChunkCopy,
+        chunk: &FileChunk,
         started: Option<StartedRead>,
         request: ReadRequest,
     ) -> Result<(Decoded, Origin), Fault> {
-        match self.known_corruption.of(&copy.file, copy.position) {
-            None => self.reread_verified(copy, started, request).await,
+        match self.known_corruption.of(&chunk.file, chunk.position) {
+            None => self.read_even_if_known_corrupt(chunk, started, request).await,
             Some(text) => {
                 self.count_corrupt();
                 Err(Fault::Corrupt(text))
@@ -177,23 +177,23 @@ impl CopyReader {
         }
     }
 
-    /// Reads one copy of a chunk, whatever earlier reads found. Removes wrong bytes from local disk
-    /// and reads them again from the store.
-    pub async fn reread_verified(
+    /// Reads a chunk of a file, also if it was found corrupt there a moment ago. Removes wrong
+    /// bytes from local disk and reads them again from the store.
+    pub async fn read_even_if_known_corrupt(
         &self,
-        copy: &ChunkCopy,
+        chunk: &FileChunk,
         mut started: Option<StartedRead>,
         request: ReadRequest,
     ) -> Result<(Decoded, Origin), Fault> {
-        let ChunkCopy { file, position } = copy;
+        let FileChunk { file, position } = chunk;
         let location = file.location(*position);
         let (mut last, mut received) = (String::new(), Received::default());
         let mut is_agreed = false;
-        for attempt in 0..COPY_READS_MAX {
+        for attempt in 0..CHUNK_READS_MAX {
             let StartedRead { reading, origin } =
                 started.take().unwrap_or_else(|| start(file, &location, request));
             let before = std::mem::take(&mut received);
-            let is_last = attempt + 1 == COPY_READS_MAX;
+            let is_last = attempt + 1 == CHUNK_READS_MAX;
             let one = ReadAttempt { request, is_last, received: &mut received };
             match self.receive(file, &location, reading, one).await {
                 Ok(decoded) => {
@@ -292,7 +292,7 @@ impl CopyReader {
         }
     }
 
-    /// Logs a corrupt copy, once per file, and returns the description.
+    /// Logs a corrupt chunk, once per file, and returns the description.
     fn log_corruption(
         &self,
         file: &TableFile,
@@ -312,7 +312,7 @@ impl CopyReader {
         text
     }
 
-    /// Returns whether a copy and its dictionary can be read without the object store.
+    /// Returns whether a chunk of a file and its dictionary can be read without the object store.
     pub fn is_local(&self, file: &TableFile, position: u32) -> bool {
         let location = file.location(position);
         let is_local = |span| file.object.is_local(range(span));
