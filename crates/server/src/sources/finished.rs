@@ -1,4 +1,4 @@
-//! Answers on their way from a table's thread to the pipeline: one list, taken whole.
+//! Answers on their way from a table's runtime to the pipeline: one list, taken whole.
 //!
 //! ```text
 //!  replies of a batch --> list --(the first one)--> notifier: a task behind the runnable ones
