@@ -22,7 +22,7 @@ mod shown;
 mod status;
 
 pub use addresses::{addresses, check_count};
-pub use deadline::Deadline;
+pub use deadline::{Deadline, DeadlineTimer};
 pub use memory::{CallMemory, MemoryAccount, Reservation, check_memory};
 pub use shown::{SHOWN_BYTES_MAX, Shown};
 pub use status::status;
