@@ -2,10 +2,10 @@
 //!
 //! busload sends a download of a whole file as the bytes come from the store, without waiting for
 //! hashes. But bytes that came wrong once would stay on disk with a good checksum, and go into all
-//! later downloads. So when a download has ended, the local verifier checks once, in the background,
-//! all bytes of the file that came to disk. It takes one file at a time and a quarter of a thread,
-//! and reads wrong bytes again from the store. Its reads do not count as use for eviction. It does
-//! not verify bytes that an earlier process brought to disk: `cache verify` does.
+//! later downloads. So when a download has ended, the local verifier checks once, in the
+//! background, all bytes of the file that came to disk. It takes one file at a time and a quarter
+//! of a thread, and reads wrong bytes again from the store. Its reads do not count as use for
+//! eviction. It does not verify bytes that an earlier process brought to disk: `cache verify` does.
 
 use std::{
     collections::BTreeSet,

@@ -37,7 +37,7 @@ pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if old == Some(new) {
         // There is nothing to log, but from now on Redis keeps the string in the form of one whose
         // parts are written.
-        tx.tables.make_general(key.table, key.hash, key.bytes);
+        tx.make_general(&key);
     } else {
         tx.patch(&key, place.byte, &[new]);
     }

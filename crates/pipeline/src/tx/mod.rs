@@ -25,6 +25,7 @@ mod locks;
 mod open;
 mod segments;
 mod tickets;
+mod ungated;
 mod watch;
 mod writes;
 
@@ -105,7 +106,7 @@ impl Signals {
 /// The tx stage: all tables, and the state of every connection.
 pub struct Tx {
     /// Memory tables, with their keys and values.
-    pub(crate) tables: Tables,
+    tables: Tables,
     /// Names and settings of tables.
     pub(crate) catalog: Catalog,
     /// Settings; CONFIG SET changes some of them.

@@ -591,7 +591,7 @@ impl Plan for PatchOne {
         if !std::mem::replace(&mut self.begun, true) {
             let locked = changes.lock(tx, &Key { table, hash, bytes: &self.key });
             debug_assert!(locked, "a request for a locked key waits");
-            if tx.tables.is_expired(table, hash, &self.key, tx.now()) {
+            if tx.is_expired(&Key { table, hash, bytes: &self.key }) {
                 effect::delete(changes.effects(tx, table), table, &self.key);
             }
         }

@@ -1,5 +1,5 @@
-//! The Postgres tables of the server: the threads or the runtime that run them, and the adapter that
-//! makes each a source of the pipeline.
+//! The Postgres tables of the server: the threads or the runtime that run them, and the adapter
+//! that makes each a source of the pipeline.
 //!
 //! **Threads.** If sockets and transactions share one thread (`--net-threads 0`), all Postgres
 //! tables run on it, too ([`EmbeddedRuntime`]); otherwise each table has a thread of its own.

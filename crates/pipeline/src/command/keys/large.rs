@@ -30,7 +30,7 @@ impl Plan for DeleteMany {
             }
             // Delete an expired key, too, so that the log contains the delete.
             let live = tx.get(&key).is_some();
-            if live || tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) {
+            if live || tx.is_expired(&key) {
                 effect::delete(changes.effects(tx, key.table), key.table, key.bytes);
             }
             self.planned += 1;
