@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct BatcherCore<S: Service, R: Reply<S>> {
     pub(crate) service: Arc<S>,
     pub(crate) clock: Clock,
-    /// Wakes the driver. One turn answers all notifications that came before it.
+    /// Wakes the driver, which handles all earlier notifications in one turn.
     pub(crate) wake: Arc<Notify>,
     /// Notified once, for all waiters, when the driver has ended.
     pub(crate) ended: Notify,
@@ -45,7 +45,7 @@ pub(crate) struct QueueState<S: Service, R: Reply<S>> {
     answered: Company,
     /// Reused buffer of the batch that ended last. Holds no more than the queue may.
     spare: Vec<EndedWaiter<S, R>>,
-    /// Ends the batches of reads in flight that nobody waits for, if the service wants that.
+    /// Senders that end the batches of reads in flight, if the service wants abandoned ones ended.
     abandon: HashMap<BatchId, oneshot::Sender<Abandoned>>,
 }
 
@@ -151,8 +151,8 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     }
 
     /// Returns whether the driver, before it sends a batch, runs the tasks that are runnable,
-    /// because they may be about to add requests. Only a lone request with nothing else going on
-    /// does not wait even for that.
+    /// because they may be about to add requests. A lone request, while nothing else is going on,
+    /// does not wait even for them.
     pub(crate) fn expects_more(&self) -> bool {
         let state = self.lock();
         state.answered == Company::Several

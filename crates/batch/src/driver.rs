@@ -87,7 +87,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
             return Flow::End;
         }
         if self.timer.want(next_wake).is_err() {
-            // The system has no thread to give: look again, behind the other tasks, until it has.
+            // The system cannot start a thread: try again, behind the other tasks, until it can.
             self.core.wake.notify_one();
         }
         Flow::Continue

@@ -1,5 +1,5 @@
-//! One batch in flight: a task of its own calls the service and answers the batch's waiters,
-//! whatever happens to it.
+//! One batch in flight: a task of its own calls the service and answers the batch's waiters, also
+//! if the service panics or the task is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -13,8 +13,8 @@ use crate::reply;
 use crate::service::{AnswerEntries, BatchError, EarlyAnswers, LoadedOne, Reply, Service};
 use crate::{BatchId, Content, EntryBatch, Operation};
 
-/// Owes the waiters of one batch their answers. If it is dropped before it has given them, as when
-/// a runtime shuts down, they get [`BatchError::Stopped`].
+/// Task of one batch, which answers the batch's waiters. If it is dropped before it has, as when a
+/// runtime shuts down, they get [`BatchError::Stopped`].
 pub(crate) struct BatchTask<S: Service, R: Reply<S>> {
     core: Arc<BatcherCore<S, R>>,
     batch: BatchId,

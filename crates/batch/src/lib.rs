@@ -7,8 +7,8 @@
 //! takes many keys as readily as one.
 //!
 //! ```text
-//!  read(key)  --+     +--------------- RequestQueue ----------------+             batch in flight:
-//!  write(key) --+---> | entries by key, in order of arrival | next_batch-> one statement,
+//!  load(key)  --+     +--------------- RequestQueue ----------------+             batch in flight:
+//!  store(key) --+---> | entries by key, in order of arrival | next_batch-> one statement,
 //!               |     | reads | writes of partition 0 | 1 ..|              one call, ...
 //!  waiters <----+---- +-------------------------------------+ <--answer, end--+
 //! ```

@@ -2,7 +2,7 @@
 //! time.
 //!
 //! ```text
-//!   Keys:    hash table -> what of a key is in flight, and its pending entries in order of arrival
+//!   Keys:    hash table -> the key's entry in flight, and its pending entries in order of arrival
 //!   Entries: one key, read or written once; in its key's list, and, when no earlier operation
 //!            on its key is unfinished, also in a queue
 //!   Waiters: the callers; in the list of their entry

@@ -2,7 +2,7 @@
 //!
 //! [`Service`] is the slow backend: it takes many keys at once. [`Reply`] receives one caller's
 //! answer; the futures of `load` and `store` bring their own, and a program that speaks a protocol
-//! passes whatever finds the connection again. [`BatchError`] lists all that can happen to a
+//! passes a value that names the connection. [`BatchError`] lists all that can happen to a
 //! request.
 
 use std::hash::Hash;

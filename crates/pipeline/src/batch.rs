@@ -149,7 +149,7 @@ pub struct Deferred {
 }
 
 /// Memory that tx uses for a connection (its MULTI queue, watched keys and job); net adds it to
-/// what it limits.
+/// the memory that it limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// Connection that the memory is used for.

@@ -146,7 +146,7 @@ pub fn run_threads<N: Net + Send + 'static>(
         // Hand over to the log once and wake net once for all of the batches.
         tx.end_turn();
         for batch in taken.drain(..) {
-            // The queue is never full: it has a place for every batch. It refuses one only when net
+            // The queue is never full: it has a slot for every batch. It refuses one only when net
             // is gone.
             let _ = finished.try_send(batch);
         }
@@ -167,7 +167,7 @@ pub fn run_threads<N: Net + Send + 'static>(
         if hand_over(&mut answers, &mut waiting_answers) {
             net_notify.notify();
         } else if requests.is_empty() && !requests.is_closed() {
-            // With answers that found no free place tx sleeps, too: net wakes it when it has taken
+            // With answers that found no free slot tx sleeps, too: net wakes it when it has taken
             // some.
             let deadline = if waiting_answers.is_some() { None } else { tx.next_deadline() };
             waker.park(earliest(housekeeping.wait(now), None, deadline, now));
@@ -193,7 +193,7 @@ fn leak(tx: Tx) {
 /// those.
 const ANSWER_BATCHES_MAX: usize = 2;
 
-/// Hands late answers to net, if there are any and the queue has a free place. Returns whether it
+/// Hands late answers to net, if there are any and the queue has a free slot. Returns whether it
 /// did.
 fn hand_over(answers: &mut Sender<RequestBatch>, waiting: &mut Option<RequestBatch>) -> bool {
     let Some(batch) = waiting.take() else { return false };
@@ -260,7 +260,7 @@ impl<N: Net> NetThread<N> {
                 self.net.deliver(&mut batch);
                 self.free.push(batch);
             } else {
-                // The queue has a place for every batch. It refuses one only when tx is gone.
+                // The queue has a slot for every batch. It refuses one only when tx is gone.
                 let handed = self.to_tx.try_send(batch);
                 assert!(
                     handed.is_ok() || self.to_tx.is_closed(),
@@ -280,7 +280,7 @@ impl<N: Net> NetThread<N> {
         for mut batch in spare.drain(..) {
             self.net.deliver(&mut batch);
         }
-        // tx may wait for the free place.
+        // tx may wait for the free slot.
         self.tx_notify.notify();
     }
 

@@ -93,7 +93,7 @@ impl<R: Reply<PgService>> Table<R> {
     /// Waits until it is known whether Postgres can be reached and the relation fits the settings.
     ///
     /// # Errors
-    /// Returns why the table cannot be served now. It keeps trying all the same.
+    /// Returns why the table cannot be served now. The pool keeps trying to connect.
     pub async fn connected(&self) -> Result<(), Error> {
         self.batcher.service().pool().first_attempt().await
     }
@@ -290,7 +290,7 @@ impl Table {
 
     /// Sets the value of a table with one value column.
     ///
-    /// A write whose future is dropped may be made all the same.
+    /// A write may still be made after its future was dropped.
     ///
     /// # Errors
     /// See [`Error`]; after [`Error::OutcomeUnknown`] the write may have been made.

@@ -9,8 +9,8 @@
 //!    --> log synced --> exit
 //! ```
 //!
-//! Addresses come first, so that a port in use is known before minutes of recovery. The server
-//! starts even if a source cannot be reached.
+//! The server binds its addresses first, so that a port in use fails the start at once and not
+//! after minutes of recovery. It starts even if a source cannot be reached.
 
 use std::{fmt::Write, sync::Arc, thread::JoinHandle};
 

@@ -2,7 +2,7 @@
 //! at all.
 //!
 //! The rules are Redis's: a command refused while queueing makes EXEC refuse everything, among them
-//! MULTI and WATCH (as in Valkey 8; Redis 7 let EXEC run what was queued beside them); a command
+//! MULTI and WATCH (as in Valkey 8; Redis 7 let EXEC run the other commands); a command
 //! that fails while executing fails alone. All changes of EXEC are one transaction: one log record,
 //! one LSN.
 

@@ -49,7 +49,7 @@ pub(super) struct Conn {
     broken: bool,
     /// Says whether it is in the list of connections whose first reply waits for the log.
     pub in_gated: bool,
-    /// Says whether it is in the list of connections to look at before the turn ends.
+    /// Says whether it is in the list of connections to handle before the turn ends.
     pub in_dirty: bool,
     /// Says whether it is in the list of connections with bytes to parse next turn.
     pub in_ready: bool,

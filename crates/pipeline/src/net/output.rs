@@ -4,7 +4,7 @@
 //! grows by copying, and the counted size is the allocated one. Replies to a client that does not
 //! read lie in mapped memory ([`super::maps`]): the system provides it page by page and gets it
 //! back soon after the client is closed, while an allocator would keep gigabytes, or return them in
-//! one go while everybody waits.
+//! one go while all clients wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -113,7 +113,7 @@ impl Output {
         self.queue.is_empty() && self.early.is_empty() && !self.sending
     }
 
-    /// Puts a reply run of a batch into its place in the order.
+    /// Inserts a reply run of a batch by its position in the order.
     pub fn push(&mut self, segment: &ReplyRun, batch: &RequestBatch, spare: &mut Spare) {
         let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
         if in_order && segment.shared_count == 0 {

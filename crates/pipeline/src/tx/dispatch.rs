@@ -1,5 +1,5 @@
-//! The way of a request to its handler: does the command exist, may this client run it now, can the
-//! log reserve space for it?
+//! Leads a request to its handler: checks that the command exists, that this client may run it now,
+//! and that the log can reserve space for it.
 
 use std::collections::HashMap;
 

@@ -14,10 +14,10 @@
 //! **Isolation.** A job holds locks on what it has read or will change ([`Locks`]), so it takes
 //! effect as if at one moment. Only KEYS locks nothing: like SCAN it shows every key that stays
 //! from start to end, and otherwise keys that were there at some moment in between. At most one job
-//! at a time locks one key after the other, or writes; net submits further ones again when it has
-//! ended. So no two jobs wait for each other, and the parts of two transactions never mix in the
-//! log. A writer that had to wait for a lock runs before further jobs begin. Inside EXEC there are
-//! no slices: a transaction executes whole.
+//! at a time writes, or locks one key after the other; net submits further ones again when that job
+//! has ended. So no two jobs wait for each other, and the parts of two transactions never mix in
+//! the log. A writer that had to wait for a lock runs before further jobs begin. Inside EXEC there
+//! are no slices: a transaction executes whole.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -100,7 +100,7 @@ pub(crate) enum Step {
 
 /// Command that can be executed in slices.
 pub(crate) trait Work: Send {
-    /// Continues for a slice. An error becomes the whole reply.
+    /// Runs the next slice. An error becomes the whole reply.
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError>;
 
     /// Called when the first slice did not suffice: locks what that slice read, and from now on

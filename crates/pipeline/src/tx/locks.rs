@@ -2,7 +2,7 @@
 //!
 //! All other commands execute whole, so only sliced ones lock. They acquire locks as they go and
 //! release all of them at their end (two-phase locking): what they read or wrote at their beginning
-//! is still so at their end. A request for a locked key waits; requests for other keys are not
+//! is unchanged at their end. A request for a locked key waits; requests for other keys are not
 //! affected.
 
 use std::collections::HashSet;

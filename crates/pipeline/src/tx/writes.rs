@@ -9,9 +9,9 @@
 //! The whole transaction is in the log before any of it is in memory, and its keys stay locked
 //! until all of it is in memory: nobody sees half of it, and a crash leaves all of it or nothing.
 //! The first part is logged when the disk has space for all parts, so a write that does not fit
-//! uses none; where others take that space meanwhile, the last part is missing and the transaction
-//! has not happened. The log takes other transactions between two parts, so nobody waits until
-//! hundreds of megabytes are synced.
+//! uses none. If others take that space meanwhile, the last part is never logged, and the
+//! transaction has not happened. The log takes other transactions between two parts, so nobody
+//! waits until hundreds of megabytes are synced.
 
 use std::collections::VecDeque;
 
@@ -545,7 +545,7 @@ impl PatchOne {
             _ => Bytes::new(),
         };
         let length = old.len().max(offset + patch.len());
-        // Whoever appends once usually appends again.
+        // A client that appends once usually appends again.
         let spare = if old.len() < length && !old.is_empty() { length / 4 } else { 0 };
         Self {
             key: Bytes::copy_from_slice(key.bytes),

@@ -430,7 +430,7 @@ impl ChunksSettings {
     }
 }
 
-/// The process's environment, the only place for credentials.
+/// The process's environment, the only source of credentials.
 fn environment() -> Environment {
     Arc::new(|name| std::env::var(name).ok())
 }

@@ -1,9 +1,9 @@
 //! `GetChunks`: a stream that makes each message when the client has window for it.
 //!
 //! ```text
-//!  addresses --> at hand (memory, page cache) -------------------+--> message --> client
+//!  addresses --> in memory or in the page cache -----------------+--> message --> client
 //!       |                                                        |
-//!       +--> not at hand: together, as a batch --> received -----+
+//!       +--> others: together, as a batch --> received ----------+
 //! ```
 //!
 //! **Dispatch.** Every message takes all outcomes that are ready, up to
@@ -94,7 +94,7 @@ pub struct Call {
 pub struct Answers<R> {
     reader: R,
     call: Call,
-    /// Index of the next address to look up.
+    /// Index of the first address that is not looked up yet.
     next: u32,
     /// Indexes of addresses that have to be waited for and are in no batch yet.
     waiting: Vec<u32>,

@@ -38,7 +38,7 @@ use crate::{
 
 /// Most pieces of work at once, on all caches together.
 const WORK_COUNT_MAX: usize = 4;
-/// Lines that wait for the client; when they are full, lines of progress are left out.
+/// Maximum number of lines that wait for the client; beyond it, lines of progress are left out.
 const LINES_MAX: usize = 16;
 /// Pause between two lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_millis(200);

@@ -7,7 +7,7 @@ use busload_remotesapi::limits as remotesapi;
 
 use crate::grpc;
 
-/// Most connections at once, if the system allows so many open files; further ones wait to be
+/// Most connections at once, if the system allows that many open files; further ones wait to be
 /// accepted. A client of Dolt has up to 66.
 pub const CONNECTION_COUNT_LIMIT: u32 = 4096;
 /// Most calls in flight on one HTTP/2 connection; the client delays further ones.

@@ -1,7 +1,7 @@
 //! The adapter that makes a Dolt store a source of the pipeline.
 //!
 //! ```text
-//!  submit --> at hand? --yes--> answered in this turn, on the pipeline's thread
+//!  submit --> ready? ---yes---> answered in this turn, on the pipeline's thread
 //!                |no
 //!                v
 //!          request queue --flush--> one batch of the turn's requests --> FinishedAnswers --> poll
@@ -39,8 +39,8 @@ use service::{ChunkCommand, ChunkQuery, ChunkWaiter, Fact, Finding};
 pub use service::{ChunkQueue, start_queue};
 
 /// Contents that the pipeline's thread answers in one turn, with [`CHUNK_COST_BYTES`] added for
-/// each chunk. Further requests become a batch even if their chunks are at hand. Decoding and
-/// verifying this much takes about a millisecond, during which memory tables wait.
+/// each chunk. Further requests become a batch even if their chunks are in the page cache. Decoding
+/// and verifying this much takes about a millisecond, during which memory tables wait.
 const TURN_BYTES_MAX: usize = 1 << 20;
 /// Cost of a lookup, as the number of content bytes whose decoding takes as long.
 const CHUNK_COST_BYTES: usize = 1024;
@@ -99,8 +99,8 @@ impl ChunksSource {
         }
     }
 
-    /// Returns the answer if the chunk is at hand and the turn's budget allows it. With a full
-    /// queue the budget is exceeded: that beats refusing.
+    /// Returns the answer if the chunk can be read without waiting and the turn's budget allows it.
+    /// With a full queue the read may exceed the budget: that is better than to refuse the request.
     fn attempt(&mut self, command: ChunkCommand, query: &ChunkQuery) -> Attempt<SourceValue> {
         if self.turn_bytes == 0 && self.queue.waiting() < self.requests_max {
             return Attempt::Wait;

@@ -1,5 +1,5 @@
-//! Helpers of the adapters for their request queues: the request of each open ticket, so that it
-//! can be cancelled, and INFO's fields; and the integers of replies.
+//! Helpers that the adapters share: the queue's request of each open ticket (to cancel it), the
+//! fields of INFO, and counts as integers of a reply.
 
 use busload_batch::{ClassStats, QueueStats, RequestId};
 use busload_pipeline::{

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     /// Names and values (HGETALL).
-    JoinedWaker,
+    FieldsAndValues,
     /// Names of fields only (HKEYS).
     Fields,
     /// Values of fields only (HVALS).
@@ -46,7 +46,7 @@ impl Work for AllFields {
                 let found = read_hash(tx, &key)?;
                 let count = found.map_or(0, |hash| hash.len());
                 match self.shown {
-                    Shown::JoinedWaker => slice.reply.map(count),
+                    Shown::FieldsAndValues => slice.reply.map(count),
                     Shown::Fields | Shown::Values => slice.reply.array(count),
                 }
                 (found, HashPlace::default())

@@ -1,5 +1,5 @@
-//! The service behind the request queue of a chunk store: one batch of lookups, and who waits for
-//! each of them.
+//! The service behind the request queue of a chunk store: it looks up a batch of chunks and answers
+//! the waiter of each.
 
 use std::{
     ops::Range,
@@ -35,7 +35,7 @@ pub struct ChunkService {
     timeout: Duration,
 }
 
-/// Key of the queue: a chunk and what is to be found out about it.
+/// Key of the queue: a chunk and the requested fact about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkQuery {
     pub fact: Fact,

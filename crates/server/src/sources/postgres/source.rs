@@ -1,8 +1,8 @@
 //! The adapter that makes a Postgres table a source of the pipeline.
 //!
 //! A request becomes a typed key and, for a write, a checked change. Invalid requests are answered
-//! at once; valid ones join the table's request queue. The runtime
-//! that runs the table builds their answers, so that the pipeline only passes them on.
+//! at once; valid ones join the table's request queue. The table's runtime builds their answers, so
+//! that the pipeline only passes them on.
 
 use std::{
     sync::{Arc, OnceLock},
