@@ -31,7 +31,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use entry::{Entries, EntryId, EntryPlace, Size};
+use entry::{Entries, EntryId, EntryState, Size};
 use in_flight::InFlightBatches;
 use keys::Keys;
 use pending::Pending;
@@ -148,7 +148,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// [`expire`](RequestQueue::expire).
     pub fn next_batch(&mut self, now: Duration) -> Option<EntryBatch<K, T>> {
         self.advance(now);
-        if !self.in_flight_batches.has_place() {
+        if !self.in_flight_batches.has_free_slot() {
             return None;
         }
         let class = self.queues.next_due(&self.entries, &self.traffic(), self.now)?;
@@ -178,9 +178,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Returns the batch in flight that `request` is in, if it is and has no answer yet.
     pub fn batch_of(&self, request: RequestId) -> Option<BatchId> {
         let waiter = self.waiters.find(request)?;
-        match self.entries[self.waiters.arena[waiter].entry].place {
-            EntryPlace::InFlight(batch) => Some(batch),
-            EntryPlace::Blocked | EntryPlace::Queued(_) => None,
+        match self.entries[self.waiters.arena[waiter].entry].state {
+            EntryState::InFlight(batch) => Some(batch),
+            EntryState::Blocked | EntryState::Queued(_) => None,
         }
     }
 
@@ -226,7 +226,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// `None` if never.
     pub fn next_wake(&self, now: Duration) -> Option<Duration> {
         let dispatch = self.queues.first_due(&self.entries, &self.traffic());
-        let dispatch = dispatch.filter(|_| self.in_flight_batches.has_place());
+        let dispatch = dispatch.filter(|_| self.in_flight_batches.has_free_slot());
         let first = dispatch.into_iter().chain(self.waiters.first_deadline()).min()?;
         let due_already = first <= self.now.max(now);
         Some(if due_already { now } else { first })

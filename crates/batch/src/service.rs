@@ -184,7 +184,7 @@ pub trait Reply<S: Service>: Send + 'static {
 
 /// Why a request was not answered with a result.
 ///
-/// A failed read can simply be repeated. A failed write may have happened all the same:
+/// A failed read can simply be repeated. A failed write may still have happened:
 /// [`outcome_unknown`](BatchError::outcome_unknown) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BatchError<E> {

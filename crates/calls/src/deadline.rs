@@ -54,7 +54,7 @@ impl Deadline {
     }
 
     /// Returns the deadline of a batch whose results are taken at the client's pace. If the client
-    /// set none, whoever takes the results has to apply the table's timeout.
+    /// set none, the caller that takes the results has to apply the table's timeout.
     pub fn of_paced_batch(&self) -> Instant {
         self.client.unwrap_or_else(|| now() + TIMEOUT_MAX)
     }

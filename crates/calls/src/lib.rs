@@ -2,7 +2,7 @@
 //! server and Dolt's protocol (`busload_remotesapi`).
 //!
 //! ```text
-//!  HTTP front --call--> service: CallMemory  room for an answer? else RESOURCE_EXHAUSTED
+//!  HTTP front --call--> service: CallMemory  memory for an answer? else RESOURCE_EXHAUSTED
 //!                                Deadline    grpc-timeout, else the table's timeout
 //!                                addresses   20 bytes each, else INVALID_ARGUMENT
 //!                                status      of an error of the store

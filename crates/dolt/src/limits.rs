@@ -13,7 +13,7 @@ pub const OPENING_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the pieces in which an index is read again, to be compared with the first read.
 pub const TAIL_REREAD_BYTES_MAX: u64 = 1 << 20;
 /// Time after which the opener gives up a listing and asks for files by name. A listing of 100,000
-/// names takes so long.
+/// names takes that long.
 pub const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest number of new files in a version that the opener asks for one by one; for more, a
 /// listing of the store is cheaper.
@@ -31,8 +31,8 @@ pub const ARCHIVE_GUESS_BYTES_MORE: u64 = 4 << 10;
 /// Largest number of stored bytes of a chunk that the caller's thread reads and verifies itself.
 /// The runtime does it for larger ones.
 pub const INLINE_STORED_BYTES_MAX: u32 = 64 << 10;
-/// Largest contents that the caller's thread decodes and verifies itself: SHA-512 of so many bytes
-/// takes about 0.3 ms.
+/// Largest contents that the caller's thread decodes and verifies itself: SHA-512 of that many
+/// bytes takes about 0.3 ms.
 pub const INLINE_CONTENTS_BYTES_MAX: u64 = 256 << 10;
 
 /// Reads of a chunk in one file whose bytes are wrong, the first one included: the wrong bytes may

@@ -293,7 +293,7 @@ impl<D: Disk> LogStage<D> {
 
     fn write_frame(&mut self, now: Duration) -> Result<Step, DiskError> {
         let Some(plan) = self.plan() else { return self.make_space(now) };
-        let current = self.current.as_mut().expect("a plan has a place");
+        let current = self.current.as_mut().expect("a plan has a segment");
         let seed =
             FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
         let batches = || self.taken.iter().take(plan.batch_count);
@@ -501,7 +501,8 @@ impl<D: Disk> LogStage<D> {
 
     /// Answers the writer with the charge up to which the disk has space. The zeros of a segment
     /// being prepared count as neither free nor prepared, so the answer is final only when no
-    /// segment is being prepared. A part is kept back for what others hand over meanwhile.
+    /// segment is being prepared. Some space stays reserved for the records of other
+    /// transactions.
     fn answer_space(&mut self) {
         if !self.shared.space_asked.load(Ordering::Acquire) {
             return;

@@ -31,7 +31,7 @@
 //!   reads.
 //! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. Fetches
 //!   ahead are within the budget of fills; their tasks give it back when the bytes are on disk or
-//!   among the recent fetches, whoever reads.
+//!   among the recent fetches of all readers.
 //!
 //! [`RECEIVED_BYTES_MAX`]: crate::limits::RECEIVED_BYTES_MAX
 
@@ -100,7 +100,7 @@ struct Wait {
 
 impl Object {
     /// Streams a range. The stream reads nothing before it is polled, from any thread; dropping it
-    /// gives up what nobody else waits for.
+    /// ends the fetches that nobody else waits for.
     ///
     /// # Errors
     /// Of the stream: as [`Object::read_many`].

@@ -133,7 +133,7 @@ impl Pattern {
             }
             *progress = MatchProgress { piece: 1, position: prefix, slack };
         }
-        // The last piece has its place at the end of the text.
+        // The last piece must match the end of the text.
         while progress.piece + 1 < self.pieces.len() {
             if *steps == 0 {
                 return None;

@@ -189,7 +189,7 @@ fn leak(tx: Tx) {
 }
 
 /// Number of batches of late answers on their way to net. They have a queue of their own: the other
-/// queue has exactly as many places as there are batches of requests, and must never refuse one of
+/// queue has exactly as many slots as there are batches of requests, and must never refuse one of
 /// those.
 const ANSWER_BATCHES_MAX: usize = 2;
 
@@ -264,7 +264,7 @@ impl<N: Net> NetThread<N> {
                 let handed = self.to_tx.try_send(batch);
                 assert!(
                     handed.is_ok() || self.to_tx.is_closed(),
-                    "a batch of requests found no place"
+                    "a batch of requests found no slot"
                 );
                 self.tx_notify.notify();
             }
@@ -304,7 +304,7 @@ impl<N: Net> NetThread<N> {
     }
 }
 
-/// Waker for a thread that waits in two different places.
+/// Waker for a thread that waits for two different things.
 struct JoinedWaker {
     driver: Waker,
     thread: Waker,

@@ -128,8 +128,8 @@ impl Store<'_> {
         }
     }
 
-    /// Sends one statement, and then again, each alone, the entries whose rows it has missed. If one
-    /// of these fails, the others stay written and are not sent again.
+    /// Sends one statement, and then again, each alone, the entries whose rows it has missed. If
+    /// one of these fails, the others stay written and are not sent again.
     async fn batch(
         self,
         keys: &[Key],

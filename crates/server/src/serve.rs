@@ -55,7 +55,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let tx_waker = ThreadWaker::current();
     // The thread that executes transactions polls the sources. With no net threads it waits for
     // sockets, too, and runs the sources' tasks while it waits.
-    let (place, waker) = match config.net_threads {
+    let (placement, waker) = match config.net_threads {
         0 => (RuntimePlacement::Embedded(Arc::default()), net.waker()),
         _ => (RuntimePlacement::Threads(tx_waker.waker()), tx_waker.waker()),
     };
@@ -63,7 +63,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     // The stores open while the sources connect to Postgres.
     let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
     status.serve_stores(Arc::clone(&chunk_stores));
-    let postgres = PostgresTables::start(&config.postgres, &clock, place)?;
+    let postgres = PostgresTables::start(&config.postgres, &clock, placement)?;
     postgres.wait_for_first_attempts();
     chunk_stores.wait_for_first_attempts();
     postgres.attach(&mut tx);

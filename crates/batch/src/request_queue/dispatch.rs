@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use super::RequestQueue;
-use super::entry::{Class, EntryId, EntryPlace};
+use super::entry::{Class, EntryId, EntryState};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
 use crate::batch::{BatchId, Content, EntryBatch};
@@ -57,12 +57,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         entry.waiters.unlink(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
         let (operation, stage) = (entry.class.operation(), entry.stage_after_leaving());
         let is_done = entry.waiters.is_empty()
-            && match entry.place {
-                EntryPlace::InFlight(batch) => {
+            && match entry.state {
+                EntryState::InFlight(batch) => {
                     self.in_flight_batches.release_entry(batch);
                     false
                 }
-                EntryPlace::Blocked | EntryPlace::Queued(_) => true,
+                EntryState::Blocked | EntryState::Queued(_) => true,
             };
         let waiter = self.waiters.remove(id);
         if stage != Stage::InFlight {
@@ -91,7 +91,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             return;
         };
         let entry = &self.entries[first];
-        if entry.place == EntryPlace::Blocked && slot.lets_leave(entry.class.operation()) {
+        if entry.state == EntryState::Blocked && slot.lets_leave(entry.class.operation()) {
             self.queues.push(&mut self.entries, first, self.now);
         }
     }
@@ -124,8 +124,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         match (class, self.settings.dispatch) {
             (Class::Read, DispatchPolicy::WhenFree { min_batch }) => {
                 let outstanding = self.queues.reads_len() + self.in_flight_batches.read_entries();
-                let places = self.settings.batches_in_flight_max.saturating_sub(1).max(1);
-                let share = outstanding.div_ceil(places);
+                let slots = self.settings.batches_in_flight_max.saturating_sub(1).max(1);
+                let share = outstanding.div_ceil(slots);
                 max.min(share.max(min_batch.saturating_mul(SHARE_MIN_BATCHES)))
             }
             _ => max,
@@ -141,7 +141,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     fn take(&mut self, id: EntryId, batch: BatchId) -> K {
         self.queues.remove(&mut self.entries, id);
         let entry = &mut self.entries[id];
-        entry.place = EntryPlace::InFlight(batch);
+        entry.state = EntryState::InFlight(batch);
         if self.settings.dispatch != DispatchPolicy::Immediate {
             self.pending.remove_requests(entry.waiters.len());
         }
@@ -169,7 +169,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 
     /// Drops a pending entry that has no waiters left.
     fn drop_waiting(&mut self, id: EntryId) {
-        if let EntryPlace::Queued(_) = self.entries[id].place {
+        if let EntryState::Queued(_) = self.entries[id].state {
             self.queues.remove(&mut self.entries, id);
         }
         let key = self.entries[id].key;

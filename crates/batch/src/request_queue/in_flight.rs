@@ -102,7 +102,7 @@ impl InFlightBatches {
         self.arena.len()
     }
 
-    pub fn has_place(&self) -> bool {
+    pub fn has_free_slot(&self) -> bool {
         self.len() < self.max
     }
 

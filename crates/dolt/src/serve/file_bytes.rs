@@ -71,13 +71,13 @@ impl FileBytes {
         self.object.meta().size
     }
 
-    /// Returns the object's ETag, or what stands in for one where the store has none.
+    /// Returns the object's ETag, or a substitute where the store has none.
     pub fn etag(&self) -> &str {
         &self.object.meta().etag
     }
 
-    /// Streams a range in order. Pinned dictionaries come from memory, whatever becomes of the
-    /// store. With [`AccessHint::Random`] each chunk of an open file is verified before its bytes
+    /// Streams a range in order. Pinned dictionaries come from memory, also when the store
+    /// fails. With [`AccessHint::Random`] each chunk of an open file is verified before its bytes
     /// leave.
     ///
     /// # Errors

@@ -176,7 +176,7 @@ impl PlannedRead {
     }
 }
 
-/// Place that a prefetch reads a chunk from.
+/// Source from which a prefetch reads a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Disk,

@@ -148,12 +148,12 @@ pub(super) fn space_number(arg: &[u8]) -> Result<u16, CommandError> {
 pub(super) fn randomkey(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = listed(tx, call.session.space);
     let total: usize = tables.iter().map(|&table| tx.key_count(table)).sum();
-    let mut place = random_below(tx, total);
+    let mut ordinal = random_below(tx, total);
     // Choose a table with a probability proportional to its size; a chosen table with only expired
     // keys must not hide the keys of others.
-    let first = tables.iter().position(|&table| match place.checked_sub(tx.key_count(table)) {
+    let first = tables.iter().position(|&table| match ordinal.checked_sub(tx.key_count(table)) {
         Some(rest) => {
-            place = rest;
+            ordinal = rest;
             false
         }
         None => true,

@@ -434,7 +434,7 @@ impl Tx {
                     })
             }
             Some(_) => false,
-            // Commands over so many keys check each key themselves, when they are about to lock it.
+            // Commands over many keys check each key themselves, when they are about to lock it.
             None if SLICED_ARGS_MIN <= args.len() && command.keys.last < 0 => {
                 !self.jobs.can_begin(session.conn, true)
             }

@@ -79,8 +79,8 @@ impl Locks {
     }
 
     fn shard(&self, hash: KeyHash) -> usize {
-        // Use the last bits: the first bits choose places in the tables and are about the same for
-        // keys scanned together.
+        // Use the last bits: the first bits choose segments of the tables and are about the same
+        // for keys scanned together.
         (hash.0 & 0xff) as usize % self.shards.len()
     }
 }

@@ -39,7 +39,7 @@ use slots::{Slots, Waiting};
 pub(super) struct Tickets {
     sources: Vec<(String, Box<dyn Source>)>,
     open: Slots<Part>,
-    /// Multi-key requests that wait for answers, by the ordinal that their parts know. Free places
+    /// Multi-key requests that wait for answers, by the ordinal that their parts know. Free slots
     /// are `None`.
     multi_key_requests: Vec<Option<Box<MultiKeyRequest>>>,
     free_multi_key_requests: Vec<usize>,
@@ -252,8 +252,8 @@ impl Tickets {
     /// Moves finished requests into the batch, up to the limit of one batch. Sorts the replies by
     /// connection and order: net then appends many replies of one connection as one piece.
     fn write_replies(&mut self) {
-        let places = self.finished.iter().enumerate();
-        self.order.extend(places.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
+        let finished = self.finished.iter().enumerate();
+        self.order.extend(finished.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
         self.order.sort_unstable();
         let batch = &mut self.answered;
         let mut written = 0;
@@ -266,7 +266,7 @@ impl Tickets {
         }
         let mut finished: Vec<Option<AnsweredRequest>> = Vec::new();
         if written != self.order.len() {
-            // Rarely so many finish at once that the rest is for the next turn.
+            // Rarely more finish at once than fit into a turn: the next turn takes the rest.
             finished.extend(self.finished.drain(..).map(Some));
         }
         self.finished.clear();

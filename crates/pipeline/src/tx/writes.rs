@@ -19,7 +19,7 @@ use busload_log::{Lsn, Reservation, SyncPolicy};
 use busload_tables::limits::STRING_BYTES_MAX;
 use busload_tables::{
     KeyHash, StringValue, TableId, UnixMs, Value,
-    effect::{self, Effect, PartPlace},
+    effect::{self, Effect, PartPosition},
 };
 use bytes::{Bytes, BytesMut};
 
@@ -295,12 +295,12 @@ impl<P: Plan> Write<P> {
                 (*chunk, *half) = if *half == 0 { (*chunk, 1) } else { (*chunk + 1, 0) };
             }
             last = *chunk == done.len();
-            let place = match (first, last) {
-                (true, _) => PartPlace::First,
-                (false, false) => PartPlace::Next,
-                (false, true) => PartPlace::Last,
+            let position = match (first, last) {
+                (true, _) => PartPosition::First,
+                (false, false) => PartPosition::Next,
+                (false, true) => PartPosition::Last,
             };
-            effect::part_header(tx.log.record(), place);
+            effect::part_header(tx.log.record(), position);
             tx.log.append_shared(piece);
         }
         let lsn = tx.log.commit(policy);

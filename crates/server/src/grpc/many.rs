@@ -148,7 +148,7 @@ impl<R: Reader> Answers<R> {
     fn take_received(&mut self, context: &mut Context<'_>, message: &mut Message) {
         loop {
             while let Some((_, outcome)) = self.received.front()
-                && message.has_room_for(outcome)
+                && message.has_space_for(outcome)
                 && let Some((index, outcome)) = self.received.pop_front()
             {
                 message.add(index, outcome, &self.call.deadline);
@@ -174,7 +174,7 @@ impl<R: Reader> Answers<R> {
             let Some(address) = self.address(self.next) else { return Turn::Done };
             match self.reader.try_get(&address, self.call.form) {
                 Attempt::Wait => self.waiting.push(self.next),
-                Attempt::Ready(outcome) if message.has_room_for(&outcome) => {
+                Attempt::Ready(outcome) if message.has_space_for(&outcome) => {
                     message.add(self.next, outcome, &self.call.deadline);
                 }
                 Attempt::Ready(outcome) => self.received.push_back((self.next, outcome)),

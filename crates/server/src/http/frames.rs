@@ -35,7 +35,7 @@ const HEADERS_CREDIT: u64 = 4;
 /// Bytes of an answer that earn 1: a client may acknowledge every 256 bytes with two
 /// WINDOW_UPDATEs, of stream and connection.
 const BYTES_PER_CREDIT: u64 = 64;
-/// Bytes of a frame that asks for nothing that cost 1 more.
+/// Number of bytes for which a frame that asks for nothing costs 1 more.
 const BYTES_PER_COST: u64 = 256;
 
 const DATA: u8 = 0;

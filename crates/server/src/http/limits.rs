@@ -72,7 +72,7 @@ pub const PIECE_BYTES: usize = 256 * 1024;
 /// answers that the client has not taken.
 pub const CONNECTION_BYTES_MAX: usize = 160 << 20;
 /// Memory of all connections for requests and answers. A connection may hold no more of it than is
-/// left; beyond that its calls fail with `RESOURCE_EXHAUSTED`. If the limit is passed all the same,
+/// left; beyond that its calls fail with `RESOURCE_EXHAUSTED`. If the limit is still passed,
 /// the connection that holds most is closed, of the client address that holds most.
 pub const ALL_BYTES_MAX: usize = 512 << 20;
 /// Memory up to which a connection is never refused, whatever others hold.

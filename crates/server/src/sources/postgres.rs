@@ -94,10 +94,10 @@ impl PostgresTables {
     pub fn start(
         settings: &[Settings],
         clock: &RealClock,
-        place: RuntimePlacement,
+        placement: RuntimePlacement,
     ) -> Result<Self, Failure> {
         let mut tables = Vec::with_capacity(settings.len());
-        let hosts = match place {
+        let hosts = match placement {
             RuntimePlacement::Threads(pipeline) => {
                 let mut threads = Vec::with_capacity(settings.len());
                 for settings in settings {

@@ -112,23 +112,23 @@ impl Service for ChunkService {
     type Outcome = ();
     type Error = Error;
 
-    async fn load(&self, lookups: Vec<ChunkQuery>) -> LoadedAll<Self> {
-        let all = Mutex::new(lookups.iter().map(|_| Ok(None)).collect::<Vec<_>>());
+    async fn load(&self, queries: Vec<ChunkQuery>) -> LoadedAll<Self> {
+        let all = Mutex::new(queries.iter().map(|_| Ok(None)).collect::<Vec<_>>());
         let give = |some: &mut Answers| {
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             some.drain(..).for_each(|(index, answer)| all[index] = answer);
         };
-        self.look_up(&lookups, &give).await;
+        self.look_up(&queries, &give).await;
         Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Answers each request as soon as its chunk is there.
     async fn load_each(
         &self,
-        lookups: Vec<ChunkQuery>,
+        queries: Vec<ChunkQuery>,
         early: EarlyAnswers<'_, Self>,
     ) -> LoadedAll<Self> {
-        self.look_up(&lookups, &|some: &mut Answers| early.give(some)).await;
+        self.look_up(&queries, &|some: &mut Answers| early.give(some)).await;
         Ok(Vec::new())
     }
 
@@ -146,20 +146,20 @@ impl Service for ChunkService {
 type Answers = Vec<(usize, LoadedOne<ChunkService>)>;
 
 impl ChunkService {
-    /// Looks up all, which are sorted by fact, and gives each answer once.
-    async fn look_up(&self, lookups: &[ChunkQuery], give: &(impl Fn(&mut Answers) + Sync)) {
-        let lengths_start = lookups.partition_point(|lookup| lookup.fact < Fact::Length);
-        let existence_start = lookups.partition_point(|lookup| lookup.fact < Fact::Existence);
+    /// Looks up the chunks of all queries, which are sorted by fact, and gives each answer once.
+    async fn look_up(&self, queries: &[ChunkQuery], give: &(impl Fn(&mut Answers) + Sync)) {
+        let lengths_start = queries.partition_point(|query| query.fact < Fact::Length);
+        let existence_start = queries.partition_point(|query| query.fact < Fact::Existence);
         let part = |range: Range<usize>| Part {
             first: range.start,
-            addresses: lookups[range].iter().map(|lookup| lookup.address).collect(),
+            addresses: queries[range].iter().map(|query| query.address).collect(),
         };
         let deadline = tokio::time::Instant::now().into_std() + self.timeout;
         let request = Request { form: self.form, local_only: false, deadline };
         join3(
             self.read(part(0..lengths_start), request, give),
             self.measure(part(lengths_start..existence_start), request, give),
-            self.find(part(existence_start..lookups.len()), request, give),
+            self.find(part(existence_start..queries.len()), request, give),
         )
         .await;
     }
