@@ -223,17 +223,17 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     pub(crate) fn cancel(&self, request: RequestId) {
         let mut state = self.lock();
         let batch = state.queue.batch_of(request).filter(|_| self.drops_abandoned);
-        let left = state.queue.leave(request);
+        let cancelled = state.queue.cancel(request);
         if let Some(batch) = batch {
             state.end_if_abandoned(batch);
         }
-        if left.is_some() {
+        if cancelled.is_some() {
             state.owed -= 1;
         }
         // Other entries may have waited for this batch, and so may the end of the driver.
         let look = 0 < state.queue.waiting() || state.phase != Phase::Open;
         drop(state);
-        drop(left);
+        drop(cancelled);
         if look {
             self.wake.notify_one();
         }

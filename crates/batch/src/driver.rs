@@ -111,7 +111,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         state.queue.next_wake(now)
     }
 
-    /// Answers requests that leave the queue unserved. Ends the batcher if it was closed and owes
+    /// Answers requests that the queue returns unserved. Ends the batcher if it was closed and owes
     /// no answers.
     fn give_unserved(&mut self) -> Phase {
         let given = self.late.len() + self.unserved.len();

@@ -56,7 +56,7 @@
 //!
 //! The queue bounds pending requests and their bytes, a batch's entries and bytes, and the number
 //! of batches in flight. A full queue refuses at once with [`Refusal::Full`] and returns the
-//! waiter. A caller may cancel with [`leave`](RequestQueue::leave) at any time, and
+//! waiter. A caller may cancel with [`cancel`](RequestQueue::cancel) at any time, and
 //! [`RequestQueue::expire`] returns requests whose deadline has passed: neither affects other
 //! requests, nor stops a batch in flight. The queue returns each waiter exactly once: refused,
 //! cancelled, expired, answered, or with the end of its batch.

@@ -63,7 +63,7 @@ pub struct RequestQueue<K, T: Write, W> {
     queues: Queues,
     in_flight_batches: InFlightBatches,
     /// Reused buffer: the entries of a batch before they are sorted by key.
-    leaving: Vec<(K, EntryId)>,
+    picked: Vec<(K, EntryId)>,
 }
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             waiters: Waiters::new(),
             queues: Queues::new(&settings),
             in_flight_batches: InFlightBatches::new(settings.batches_in_flight_max),
-            leaving: Vec::new(),
+            picked: Vec::new(),
             settings,
         })
     }
@@ -138,9 +138,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Other requests are not affected: an entry leaves the queue with its last waiter, and a batch
     /// in flight goes on. A pending write that was merged with others is made for them all the
     /// same.
-    pub fn leave(&mut self, request: RequestId) -> Option<W> {
+    pub fn cancel(&mut self, request: RequestId) -> Option<W> {
         let id = self.waiters.find(request)?;
-        self.stats.left += 1;
+        self.stats.cancelled += 1;
         Some(self.detach(id).waiter)
     }
 

@@ -15,18 +15,18 @@ use crate::write::Write;
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Takes a batch of `class` out of its queue, which is not empty.
     pub(super) fn take_batch(&mut self, class: Class) -> EntryBatch<K, T> {
-        let mut leaving = std::mem::take(&mut self.leaving);
+        let mut picked = std::mem::take(&mut self.picked);
         let id = self.in_flight_batches.start(class, self.now);
-        self.pick(class, id, &mut leaving);
-        for (_, id) in &leaving {
+        self.pick(class, id, &mut picked);
+        for (_, id) in &picked {
             self.settle(self.entries[*id].key);
         }
-        leaving.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        self.in_flight_batches.fill(id, leaving.iter().map(|(_, entry)| *entry));
+        picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        self.in_flight_batches.fill(id, picked.iter().map(|(_, entry)| *entry));
         self.queues.set_busy(class);
-        self.stats.class_mut(class.operation()).count_dispatch(leaving.len());
-        let content = self.content(class, &mut leaving);
-        self.leaving = leaving;
+        self.stats.class_mut(class.operation()).count_dispatch(picked.len());
+        let content = self.content(class, &mut picked);
+        self.picked = picked;
         EntryBatch { id, content }
     }
 
@@ -35,7 +35,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     #[inline]
     pub(super) fn finish(&mut self, id: EntryId, mut answer: impl FnMut(Answered<W, T::Receipt>)) {
         let entry = self.entries.remove(id);
-        self.pending.remove_requests(entry.left_counted);
+        self.pending.remove_requests(entry.cancelled_counted);
         let mut next = entry.waiters.first();
         while let Some(waiter) = next {
             let waiter = self.waiters.remove(waiter);
@@ -69,7 +69,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             self.pending.remove_requests(1);
         } else if self.settings.dispatch == DispatchPolicy::Immediate {
             // The batch may go on for others, with this request's share of the work.
-            self.entries[entry_id].left_counted += 1;
+            self.entries[entry_id].cancelled_counted += 1;
         } else if waiter.counted == Counted::UntilAnswer {
             self.pending.remove_requests(1);
         }
@@ -91,30 +91,30 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             return;
         };
         let entry = &self.entries[first];
-        if entry.state == EntryState::Blocked && slot.lets_leave(entry.class.operation()) {
+        if entry.state == EntryState::Blocked && slot.may_dispatch(entry.class.operation()) {
             self.queues.push(&mut self.entries, first, self.now);
         }
     }
 
-    /// Moves entries from the queue of `class` to `leaving`: the first and those that may go with
+    /// Moves entries from the queue of `class` to `picked`: the first and those that may go with
     /// it.
-    fn pick(&mut self, class: Class, batch: BatchId, leaving: &mut Vec<(K, EntryId)>) {
+    fn pick(&mut self, class: Class, batch: BatchId, picked: &mut Vec<(K, EntryId)>) {
         let entries_max = self.takes_max(class);
         let mut next = self.queues.first(class);
         let kind = next.and_then(|first| self.kind(first));
         let mut others = entries_max.saturating_mul(KIND_SEARCH_BATCHES);
         let mut bytes = 0_usize;
-        while let Some(id) = next.filter(|_| leaving.len() < entries_max && 0 < others) {
+        while let Some(id) = next.filter(|_| picked.len() < entries_max && 0 < others) {
             next = self.entries[id].of_queue.next();
             if self.kind(id) != kind {
                 others -= 1;
                 continue;
             }
             bytes = bytes.saturating_add(self.entries[id].size.bytes());
-            if self.settings.batch_bytes_max < bytes && !leaving.is_empty() {
+            if self.settings.batch_bytes_max < bytes && !picked.is_empty() {
                 return;
             }
-            leaving.push((self.take(id, batch), id));
+            picked.push((self.take(id, batch), id));
         }
     }
 
@@ -153,12 +153,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         slot.key.clone()
     }
 
-    fn content(&mut self, class: Class, leaving: &mut Vec<(K, EntryId)>) -> Content<K, T> {
-        let leaving = leaving.drain(..);
+    fn content(&mut self, class: Class, picked: &mut Vec<(K, EntryId)>) -> Content<K, T> {
+        let picked = picked.drain(..);
         match class {
-            Class::Read => Content::Read(leaving.map(|(key, _)| key).collect()),
+            Class::Read => Content::Read(picked.map(|(key, _)| key).collect()),
             Class::Write { partition } => {
-                let entries = leaving.map(|(key, id)| {
+                let entries = picked.map(|(key, id)| {
                     let write = self.entries[id].write.take();
                     (key, write.expect("an entry of a partition has its write until it is sent"))
                 });

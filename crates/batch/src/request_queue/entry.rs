@@ -25,8 +25,8 @@ pub(super) struct Entry<T> {
     pub size: Size,
     pub state: EntryState,
     pub waiters: List<WaiterMark>,
-    /// Number of waiters that left while the entry was in flight and count until it is finished.
-    pub left_counted: usize,
+    /// Waiters that were cancelled while the entry was in flight, and count until it is finished.
+    pub cancelled_counted: usize,
     /// Link in the list of the key's pending entries.
     pub of_key: Link<EntryMark>,
     /// Link in the queue of the class's entries that can be sent.

@@ -185,7 +185,7 @@ impl World {
         let Some(id) = self.requests[request].id else { return };
         let was_open = self.requests[request].fate == Fate::Open;
         assert_eq!(
-            self.queue.leave(id),
+            self.queue.cancel(id),
             was_open.then_some(request),
             "who leaves gets itself, once"
         );
@@ -414,7 +414,7 @@ impl World {
         };
         assert_eq!(stats.refused, count(&|asked| asked.fate == Fate::Refused));
         assert_eq!(
-            stats.left + stats.expired,
+            stats.cancelled + stats.expired,
             count(&|asked| matches!(asked.fate, Fate::Gone | Fate::NotMade))
         );
         assert_eq!(

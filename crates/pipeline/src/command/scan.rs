@@ -300,7 +300,7 @@ struct Found {
 }
 
 impl Found {
-    /// Returns whether the rest is for the next call, whatever COUNT says.
+    /// Returns whether this call has visited enough, also if COUNT asks for more.
     fn is_enough(&self, count: usize) -> bool {
         count <= self.visited
             || SCAN_STEPS_MAX <= self.steps

@@ -36,7 +36,7 @@ pub fn source_info(
     queue: &QueueStats,
     waiting: usize,
 ) -> SourceInfo {
-    let QueueStats { reads, writes, refused, expired, left } = queue;
+    let QueueStats { reads, writes, refused, expired, cancelled } = queue;
     fields.extend([
         ("reads", reads.requests.to_string()),
         ("writes", writes.requests.to_string()),
@@ -46,7 +46,7 @@ pub fn source_info(
         ("batches_in_flight", queue.batches_in_flight().to_string()),
         ("refused", refused.to_string()),
         ("expired", expired.to_string()),
-        ("cancelled", left.to_string()),
+        ("cancelled", cancelled.to_string()),
     ]);
     let batches = |class: &ClassStats| BatchReading {
         batches: class.batches,

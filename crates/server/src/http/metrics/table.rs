@@ -153,7 +153,7 @@ pub static TABLE: &[Metric] = &[
     counter("busload_queue_expired_total", "Requests that timed out in the queue.",
         Queue(|queue| queue.stats.expired)),
     counter("busload_queue_cancelled_total", "Requests whose client went away first.",
-        Queue(|queue| queue.stats.left)),
+        Queue(|queue| queue.stats.cancelled)),
     gauge("busload_queue_waiting",
         "Requests that wait: for a batch in Postgres, for their chunk in a table of chunks.",
         Queue(|queue| queue.waiting as u64)),
