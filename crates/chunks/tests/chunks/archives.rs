@@ -74,7 +74,7 @@ fn dictionaries_may_be_several_anywhere_and_of_any_bytes() {
 fn entries_may_share_spans_and_addresses() {
     let mut archive = Archive::new(2);
     let address = archive.record(b"a chunk");
-    let second = archive.span(&support::archive::record(b"a chunk"));
+    let second = archive.span(&crate::support::archive::record(b"a chunk"));
     archive.chunk(address, 0, second);
     archive.chunk(address, 0, second);
     let unused = archive.span(b"bytes nobody refers to");
@@ -264,7 +264,7 @@ fn dictionaries_that_are_none_are_corrupt() {
 
 #[test]
 fn zstd_chunks_need_their_own_dictionary() {
-    let file = support::Fixture::open("synth-many-archive").files().remove(0);
+    let file = crate::support::Fixture::open("synth-many-archive").files().remove(0);
     let location = file.index.location(0);
     let chunk = file.stored(&location).unwrap();
     assert!(matches!(chunk.decode(None), Err(FormatError::Malformed(_))));

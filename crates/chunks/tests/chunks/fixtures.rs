@@ -110,7 +110,7 @@ fn check_entries(fixture: &Fixture) {
 
 #[test]
 fn every_chunk_is_as_listed() {
-    let fixtures = support::all();
+    let fixtures = crate::support::all();
     assert_eq!(fixtures.len(), 17);
     assert_eq!(fixtures.iter().map(|fixture| fixture.chunks.len()).sum::<usize>(), 15_248);
     for fixture in &fixtures {
@@ -120,14 +120,14 @@ fn every_chunk_is_as_listed() {
 
 #[test]
 fn entries_are_those_listed_and_no_others() {
-    for fixture in &support::all() {
+    for fixture in &crate::support::all() {
         check_entries(fixture);
     }
 }
 
 #[test]
 fn addresses_of_no_chunk_are_not_found() {
-    for fixture in &support::all() {
+    for fixture in &crate::support::all() {
         let files = fixture.files();
         let lookup = lookup_of(&files);
         for listed in fixture.chunks.iter().take(200) {
@@ -196,7 +196,7 @@ fn kinds_and_duplicates_are_those_of_the_readme() {
 
 #[test]
 fn journal_is_refused_with_its_reason() {
-    let text = std::fs::read(support::root().join("real-journal/store/manifest")).unwrap();
+    let text = std::fs::read(crate::support::root().join("real-journal/store/manifest")).unwrap();
     let Err(FormatError::Refused(reason)) = Manifest::parse(&text) else {
         panic!("a journal is served")
     };
@@ -229,7 +229,8 @@ fn appendix_comes_first_and_only_there() {
 
 #[test]
 fn reads_to_open_the_aws_store_are_those_of_dolt() {
-    let text = std::fs::read_to_string(support::root().join("aws-appendix/expected.json")).unwrap();
+    let text =
+        std::fs::read_to_string(crate::support::root().join("aws-appendix/expected.json")).unwrap();
     let fixture = Fixture::open("aws-appendix");
     let appendix = &fixture.manifest.appendix[0];
     let tail = TableIndex::classic_tail_bytes(appendix.chunk_count);
@@ -238,7 +239,7 @@ fn reads_to_open_the_aws_store_are_those_of_dolt() {
 
 #[test]
 fn locks_are_what_the_ids_give() {
-    for fixture in &support::all() {
+    for fixture in &crate::support::all() {
         assert_eq!(fixture.manifest.computed_lock(), fixture.manifest.lock, "{}", fixture.name);
     }
 }
@@ -246,7 +247,8 @@ fn locks_are_what_the_ids_give() {
 #[test]
 fn version_4_differs_from_5_in_the_generation_only() {
     let four =
-        Manifest::parse(&std::fs::read(support::root().join("manifest-v4.txt")).unwrap()).unwrap();
+        Manifest::parse(&std::fs::read(crate::support::root().join("manifest-v4.txt")).unwrap())
+            .unwrap();
     let five = Fixture::open("real-classic").manifest;
     assert_eq!(five.gc_generation, Some([0; 20]));
     assert_eq!(four, Manifest { gc_generation: None, ..five });

@@ -36,7 +36,7 @@ fn file(kind: FileKind, numbers: &[u16]) -> Arc<TableIndex> {
         FileKind::Archive => {
             let mut archive = Archive::new(3);
             for &number in numbers {
-                let span = archive.span(&support::archive::record(&number.to_be_bytes()));
+                let span = archive.span(&crate::support::archive::record(&number.to_be_bytes()));
                 archive.chunk(address(number), 0, span);
             }
             open_archive(&archive.file())

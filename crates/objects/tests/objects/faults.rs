@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-mod support;
-
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use crate::support::{
@@ -184,7 +182,7 @@ async fn an_object_deleted_in_the_middle_of_a_fill_is_read_as_it_was_or_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
     let (store, _directory, cache, _, _) = one_object(5).await;
-    let remote = support::remote_with(&store.url(), 3);
+    let remote = crate::support::remote_with(&store.url(), 3);
     let object = cache.object(&remote, &meta(&remote, "object").await);
     store.rule(Fault::OtherEtag, 1.0);
     let error = object.read(0..10, patiently()).await.unwrap_err();
@@ -196,7 +194,7 @@ async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_503_slows_down_and_passes() {
     let (store, _directory, cache, object, contents) = one_object(6).await;
-    let remote = support::remote_without_stalls(&store.url());
+    let remote = crate::support::remote_without_stalls(&store.url());
     let window = remote.stats().window;
     let object = Cache::none(8 * MIB, Handle::current()).object(&remote, object.meta());
     store.rules(vec![Rule::times(6, Fault::Status(503))]);
@@ -231,7 +229,7 @@ async fn a_store_that_only_refuses_is_unreachable_and_works_again_later() {
         let contents = contents(7, SIZE);
         store.put("object", &contents);
         let cache = Cache::none(8 * MIB, Handle::current());
-        let remote = support::remote_with(&store.url(), 3);
+        let remote = crate::support::remote_with(&store.url(), 3);
         let object = cache.object(&remote, &meta(&remote, "object").await);
         store.rule(fault.clone(), 1.0);
         let error = object.read(1000..2000, patiently()).await.unwrap_err();
@@ -268,7 +266,7 @@ async fn a_store_that_is_gone_leaves_what_is_local_and_comes_back() {
     store.put("object", &contents);
     let directory = TempDir::new().unwrap();
     let cache = cache(directory.path(), TOUCHED);
-    let remote = support::remote_with(&store.url(), 2);
+    let remote = crate::support::remote_with(&store.url(), 2);
     let object = cache.object(&remote, &meta(&remote, "object").await);
     let local = 10_000..20_000;
     object.read(local.clone(), patiently()).await.unwrap();
@@ -318,7 +316,7 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_range_make_one_get() {
         } else {
             Cache::none(8 * MIB, Handle::current())
         };
-        let remote = support::remote_without_stalls(&store.url());
+        let remote = crate::support::remote_without_stalls(&store.url());
         let object = cache.object(&remote, &meta(&remote, "object").await);
         let first_byte = Duration::from_millis(30);
         store.proxy.set(Faults { first_byte, ..Faults::default() });
@@ -346,7 +344,7 @@ async fn a_fetch_survives_its_first_waiter() {
     let contents = contents(12, SIZE);
     store.put("object", &contents);
     let cache = Cache::none(8 * MIB, Handle::current());
-    let remote = support::remote_without_stalls(&store.url());
+    let remote = crate::support::remote_without_stalls(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     store.proxy.set(Faults { first_byte: Duration::from_millis(200), ..Faults::default() });
     store.proxy.forget();
@@ -370,7 +368,7 @@ async fn cold_random_reads_of_a_whole_file_cost_little_more_than_the_file() {
     store.put("object", &contents);
     let directory = TempDir::new().unwrap();
     let cache = cache(directory.path(), AMPLE);
-    let remote = support::remote_without_stalls(&store.url());
+    let remote = crate::support::remote_without_stalls(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     // So late that even while a slow machine fills for ten seconds, sixteen readers ask for less
     // than a third.

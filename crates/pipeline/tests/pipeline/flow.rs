@@ -152,7 +152,7 @@ fn a_long_pipeline_is_answered_whole_when_its_client_reads_late() {
 #[test]
 fn what_a_transaction_copies_is_reserved() {
     let mut settings = settings(SyncMode::Os);
-    settings.tables.push(world::table("t", SyncMode::Os));
+    settings.tables.push(crate::world::table("t", SyncMode::Os));
     let mut world = World::with(settings);
     let mut client = world.connect();
     let big = "b".repeat(20_000);

@@ -223,7 +223,7 @@ fn server_with_hash(count: usize) -> Server {
 }
 
 fn ask(server: &mut Server, line: &str) -> Reply {
-    let words = common::words(line.as_bytes());
+    let words = crate::common::words(line.as_bytes());
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let bytes = server.send(Client::FIRST, &words);
     let (reply, length) = Reply::parse(&bytes).expect("a reply").expect("a whole one");

@@ -119,7 +119,7 @@ fn run(world: &mut World, client: &Client, words: &[Vec<u8>]) -> (Duration, Stri
     loop {
         let before = processor_time();
         world.turn();
-        world.tx.housekeep(world::read(&world.clock));
+        world.tx.housekeep(crate::world::read(&world.clock));
         longest = longest.max(processor_time() - before);
         let bytes = world.clients.read(client.id);
         start.extend(bytes.iter().take(40 - start.len().min(40)));

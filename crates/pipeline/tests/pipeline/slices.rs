@@ -188,7 +188,7 @@ fn a_hash_whose_time_is_over_while_it_is_read_is_read_whole() {
     world.send(&reader, "HVALS hash");
     turns_until_sliced(&mut world);
     world.clock.advance(Duration::from_secs(5));
-    world.tx.housekeep(world::read(&world.clock));
+    world.tx.housekeep(crate::world::read(&world.clock));
     let reply = answer(&mut world, &mut reader).remove(0);
     assert_eq!(reply.matches("old").count(), MANY);
     assert_eq!(world.run(&mut other, "EXISTS hash"), [":0"]);
@@ -595,7 +595,10 @@ fn a_writer_gets_its_turn_among_readers_that_never_end() {
 
 #[test]
 fn a_copy_into_a_table_without_log_is_shown_when_its_source_is_durable() {
-    let tables = [world::table("default", SyncMode::Always), world::table("cache", SyncMode::Off)];
+    let tables = [
+        crate::world::table("default", SyncMode::Always),
+        crate::world::table("cache", SyncMode::Off),
+    ];
     let mut world = World::with(Settings { tables: tables.into(), ..Settings::default() });
     let (mut writer, mut reader) = (world.connect(), world.connect());
     ask(&mut world, &writer, &["HSET", "hash"], pairs("old"));

@@ -362,7 +362,7 @@ fn more_replies_than_one_batch_takes_come_in_the_next_at_once() {
         assert_eq!(world.replies(&mut client), Vec::<String>::new());
     }
     source.answer_all();
-    let now = world::read(&world.clock);
+    let now = crate::world::read(&world.clock);
     let mut replies = 0;
     let mut batches = 0;
     while let Some(batch) = world.tx.poll_answers(now) {
@@ -384,7 +384,7 @@ fn replies_of_one_connection_leave_in_one_piece_whatever_order_they_came_in() {
         world.turn();
     }
     (0..20).for_each(|step| source.answer_one(step * 7));
-    let batch = world.tx.poll_answers(world::read(&world.clock)).expect("answers");
+    let batch = world.tx.poll_answers(crate::world::read(&world.clock)).expect("answers");
     assert_eq!(batch.replies.iter().map(|segment| segment.seq_count).collect::<Vec<_>>(), [20]);
 }
 

@@ -2,8 +2,8 @@
 
 use busload_chunks::{CHUNK_BYTES_MAX, Dictionary, FormatError, Stored};
 
-use crate::hostile::{
-    memory::within,
+use crate::{
+    hostile::memory::within,
     support::archive::{record, stored},
 };
 

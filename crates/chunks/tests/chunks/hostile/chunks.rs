@@ -2,9 +2,11 @@
 
 use busload_chunks::{ChunkAddress, Dictionary, FormatError, check};
 
-use crate::hostile::{
-    memory::within,
-    mutate::{Random, mutate},
+use crate::{
+    hostile::{
+        memory::within,
+        mutate::{Random, mutate},
+    },
     support::{self, File, archive::stored},
 };
 

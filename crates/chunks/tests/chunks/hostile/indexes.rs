@@ -3,9 +3,11 @@
 use busload_chunks::{FileKind, FormatError, Span, TableIndex};
 use bytes::Bytes;
 
-use crate::hostile::{
-    memory::within,
-    mutate::{Random, mutate},
+use crate::{
+    hostile::{
+        memory::within,
+        mutate::{Random, mutate},
+    },
     support::{self, File, archive::Archive},
 };
 

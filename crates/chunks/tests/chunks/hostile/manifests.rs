@@ -4,9 +4,11 @@ use std::fs;
 
 use busload_chunks::{ChunkAddress, DynamoItem, FileId, Manifest};
 
-use crate::hostile::{
-    memory::within,
-    mutate::{Random, mutate},
+use crate::{
+    hostile::{
+        memory::within,
+        mutate::{Random, mutate},
+    },
     support,
 };
 
