@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use busload_batch::{Batch, NoWrites, QueueSettings, RequestOptions, RequestQueue};
+use busload_batch::{EntryBatch, NoWrites, QueueSettings, RequestOptions, RequestQueue};
 
 const READERS: usize = 300;
 const READERS_MANY: usize = 30_000;
@@ -54,7 +54,7 @@ struct World<'a, K> {
     next_key: usize,
     timeout: Option<Duration>,
     now: Duration,
-    batches: VecDeque<Batch<K, NoWrites>>,
+    batches: VecDeque<EntryBatch<K, NoWrites>>,
 }
 
 impl<'a, K: Clone + Eq + Hash + Ord> World<'a, K> {
@@ -67,7 +67,8 @@ impl<'a, K: Clone + Eq + Hash + Ord> World<'a, K> {
         let key = self.keys[self.next_key].clone();
         self.next_key = (self.next_key + 1) % self.keys.len();
         let deadline = self.timeout.map(|timeout| self.now + timeout);
-        let read = self.queue.read(self.now, key, reader, RequestOptions { bytes: 20, deadline });
+        let read =
+            self.queue.submit_load(self.now, key, reader, RequestOptions { bytes: 20, deadline });
         read.expect("the queue is large enough");
     }
 

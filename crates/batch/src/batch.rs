@@ -2,7 +2,7 @@
 
 /// Entries that are dispatched together, as one statement or call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch<K, T> {
+pub struct EntryBatch<K, T> {
     /// Id to pass to [`RequestQueue::answer`](crate::RequestQueue::answer) and
     /// [`RequestQueue::end`](crate::RequestQueue::end).
     pub id: BatchId,

@@ -242,7 +242,7 @@ impl<S: Service> Batcher<S> {
 
     /// Writes one key. The request is made when the future is first polled. Dropping the future
     /// cancels it, except that a write whose batch is in flight, or that another write was merged
-    /// with, is made all the same.
+    /// with, is still made.
     ///
     /// # Errors
     /// Returns a [`BatchError`]; [`BatchError::outcome_unknown`] tells whether the write may have

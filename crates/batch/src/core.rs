@@ -16,14 +16,14 @@ use crate::clock::Clock;
 use crate::in_flight::{AbandonSignal, Abandoned};
 use crate::service::{LoadedOne, Receipt, Reply, Service};
 use crate::{
-    Answered, Batch, BatchId, Content, Operation, QueueStats, Refusal, Refused, RequestId,
+    Answered, BatchId, Content, EntryBatch, Operation, QueueStats, Refusal, Refused, RequestId,
     RequestOptions, RequestQueue, SettingsError, Sharing,
 };
 
 pub(crate) struct BatcherCore<S: Service, R: Reply<S>> {
     pub(crate) service: Arc<S>,
     pub(crate) clock: Clock,
-    /// Wakes the driver. One turn answers all notifications that came before it.
+    /// Wakes the driver, which handles all earlier notifications in one turn.
     pub(crate) wake: Arc<Notify>,
     /// Notified once, for all waiters, when the driver has ended.
     pub(crate) ended: Notify,
@@ -45,7 +45,7 @@ pub(crate) struct QueueState<S: Service, R: Reply<S>> {
     answered: Company,
     /// Reused buffer of the batch that ended last. Holds no more than the queue may.
     spare: Vec<EndedWaiter<S, R>>,
-    /// Ends the batches of reads in flight that nobody waits for, if the service wants that.
+    /// Senders that end the batches of reads in flight, if the service wants abandoned ones ended.
     abandon: HashMap<BatchId, oneshot::Sender<Abandoned>>,
 }
 
@@ -107,8 +107,8 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         deadline: Option<Instant>,
     ) -> Result<RequestId, Refused<R>> {
         let now = self.clock.now();
-        let ask = self.ask(now, &key, deadline);
-        self.submit(reply, |queue, reply| queue.read(now, key, reply, ask))
+        let options = self.options(now, &key, deadline);
+        self.submit(reply, |queue, reply| queue.submit_load(now, key, reply, options))
     }
 
     pub(crate) fn submit_store(
@@ -119,11 +119,11 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         deadline: Option<Instant>,
     ) -> Result<RequestId, Refused<R>> {
         let now = self.clock.now();
-        let ask = self.ask(now, &key, deadline);
-        self.submit(reply, |queue, reply| queue.write(now, key, write, reply, ask))
+        let options = self.options(now, &key, deadline);
+        self.submit(reply, |queue, reply| queue.submit_store(now, key, write, reply, options))
     }
 
-    fn ask(&self, now: Duration, key: &S::Key, deadline: Option<Instant>) -> RequestOptions {
+    fn options(&self, now: Duration, key: &S::Key, deadline: Option<Instant>) -> RequestOptions {
         let by_default = || self.timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| self.clock.of(deadline)).or_else(by_default);
         RequestOptions { bytes: self.service.key_bytes(key), deadline }
@@ -151,8 +151,8 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     }
 
     /// Returns whether the driver, before it sends a batch, runs the tasks that are runnable,
-    /// because they may be about to add requests. Only a lone request with nothing else going on
-    /// does not wait even for that.
+    /// because they may be about to add requests. A lone request, while nothing else is going on,
+    /// does not wait even for them.
     pub(crate) fn expects_more(&self) -> bool {
         let state = self.lock();
         state.answered == Company::Several
@@ -164,7 +164,7 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     pub(crate) fn expect_abandonment(
         &self,
         state: &mut QueueState<S, R>,
-        batch: &Batch<S::Key, S::Write>,
+        batch: &EntryBatch<S::Key, S::Write>,
     ) -> AbandonSignal {
         if !self.drops_abandoned || operation(&batch.content) == Operation::Write {
             return None;
@@ -223,17 +223,17 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     pub(crate) fn cancel(&self, request: RequestId) {
         let mut state = self.lock();
         let batch = state.queue.batch_of(request).filter(|_| self.drops_abandoned);
-        let left = state.queue.leave(request);
+        let cancelled = state.queue.cancel(request);
         if let Some(batch) = batch {
             state.end_if_abandoned(batch);
         }
-        if left.is_some() {
+        if cancelled.is_some() {
             state.owed -= 1;
         }
         // Other entries may have waited for this batch, and so may the end of the driver.
         let look = 0 < state.queue.waiting() || state.phase != Phase::Open;
         drop(state);
-        drop(left);
+        drop(cancelled);
         if look {
             self.wake.notify_one();
         }

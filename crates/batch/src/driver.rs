@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Late;
 use crate::core::{BatcherCore, Phase};
-use crate::in_flight::{AbandonSignal, InFlightBatch, ServiceBatch};
+use crate::in_flight::{AbandonSignal, BatchTask, ServiceBatch};
 use crate::reply;
 use crate::service::{BatchError, Reply, Service};
 use crate::timer::Timer;
@@ -81,13 +81,13 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         pin!(self.core.wake.notified()).as_mut().enable();
         let next_wake = self.take_due();
         for (batch, abandoned) in self.batches.drain(..) {
-            tokio::spawn(InFlightBatch::new(&self.core, &batch).run(batch.content, abandoned));
+            tokio::spawn(BatchTask::new(&self.core, &batch).run(batch.content, abandoned));
         }
         if self.give_unserved() == Phase::Ended {
             return Flow::End;
         }
         if self.timer.want(next_wake).is_err() {
-            // The system has no thread to give: look again, behind the other tasks, until it has.
+            // The system cannot start a thread: try again, behind the other tasks, until it can.
             self.core.wake.notify_one();
         }
         Flow::Continue
@@ -111,7 +111,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         state.queue.next_wake(now)
     }
 
-    /// Answers requests that leave the queue unserved. Ends the batcher if it was closed and owes
+    /// Answers requests that the queue returns unserved. Ends the batcher if it was closed and owes
     /// no answers.
     fn give_unserved(&mut self) -> Phase {
         let given = self.late.len() + self.unserved.len();
@@ -138,7 +138,7 @@ impl<S: Service, R: Reply<S>> Drop for Driver<S, R> {
         state.queue.take_waiting(&mut self.unserved);
         drop(state);
         for (batch, _) in self.batches.drain(..) {
-            drop(InFlightBatch::new(&self.core, &batch));
+            drop(BatchTask::new(&self.core, &batch));
         }
         self.give_unserved();
         self.core.ended.notify_waiters();

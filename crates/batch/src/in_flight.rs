@@ -1,5 +1,5 @@
-//! One batch in flight: a task of its own calls the service and answers the batch's waiters,
-//! whatever happens to it.
+//! One batch in flight: a task of its own calls the service and answers the batch's waiters, also
+//! if the service panics or the task is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -11,11 +11,11 @@ use tokio::sync::oneshot;
 use crate::core::{BatcherCore, EndedWaiter, operation};
 use crate::reply;
 use crate::service::{AnswerEntries, BatchError, EarlyAnswers, LoadedOne, Reply, Service};
-use crate::{Batch, BatchId, Content, Operation};
+use crate::{BatchId, Content, EntryBatch, Operation};
 
-/// Owes the waiters of one batch their answers. If it is dropped before it has given them, as when
-/// a runtime shuts down, they get [`BatchError::Stopped`].
-pub(crate) struct InFlightBatch<S: Service, R: Reply<S>> {
+/// Task of one batch, which answers the batch's waiters. If it is dropped before it has, as when a
+/// runtime shuts down, they get [`BatchError::Stopped`].
+pub(crate) struct BatchTask<S: Service, R: Reply<S>> {
     core: Arc<BatcherCore<S, R>>,
     batch: BatchId,
     operation: Operation,
@@ -28,7 +28,7 @@ enum Over {
     No,
 }
 
-impl<S: Service, R: Reply<S>> InFlightBatch<S, R> {
+impl<S: Service, R: Reply<S>> BatchTask<S, R> {
     pub(crate) fn new(core: &Arc<BatcherCore<S, R>>, batch: &ServiceBatch<S>) -> Self {
         let operation = operation(&batch.content);
         Self { core: Arc::clone(core), batch: batch.id, operation, over: Over::No }
@@ -91,7 +91,7 @@ impl<S: Service, R: Reply<S>> InFlightBatch<S, R> {
     }
 }
 
-impl<S: Service, R: Reply<S>> Drop for InFlightBatch<S, R> {
+impl<S: Service, R: Reply<S>> Drop for BatchTask<S, R> {
     fn drop(&mut self) {
         if self.over == Over::Yes {
             return;
@@ -103,7 +103,7 @@ impl<S: Service, R: Reply<S>> Drop for InFlightBatch<S, R> {
     }
 }
 
-impl<S: Service, R: Reply<S>> AnswerEntries<S> for InFlightBatch<S, R> {
+impl<S: Service, R: Reply<S>> AnswerEntries<S> for BatchTask<S, R> {
     fn answer(&self, answers: &mut Vec<(usize, LoadedOne<S>)>) {
         let (mut waiters, results) = self.core.answer_entries(self.batch, answers);
         let given = waiters.len();
@@ -113,7 +113,7 @@ impl<S: Service, R: Reply<S>> AnswerEntries<S> for InFlightBatch<S, R> {
 }
 
 /// Batch of a service.
-pub(crate) type ServiceBatch<S> = Batch<<S as Service>::Key, <S as Service>::Write>;
+pub(crate) type ServiceBatch<S> = EntryBatch<<S as Service>::Key, <S as Service>::Write>;
 
 /// Message that no caller waits for a batch any more.
 pub(crate) struct Abandoned;

@@ -7,8 +7,8 @@
 //! takes many keys as readily as one.
 //!
 //! ```text
-//!  read(key)  --+     +--------------- RequestQueue ----------------+             batch in flight:
-//!  write(key) --+---> | entries by key, in order of arrival | next_batch-> one statement,
+//!  load(key)  --+     +--------------- RequestQueue ----------------+             batch in flight:
+//!  store(key) --+---> | entries by key, in order of arrival | next_batch-> one statement,
 //!               |     | reads | writes of partition 0 | 1 ..|              one call, ...
 //!  waiters <----+---- +-------------------------------------+ <--answer, end--+
 //! ```
@@ -56,7 +56,7 @@
 //!
 //! The queue bounds pending requests and their bytes, a batch's entries and bytes, and the number
 //! of batches in flight. A full queue refuses at once with [`Refusal::Full`] and returns the
-//! waiter. A caller may cancel with [`leave`](RequestQueue::leave) at any time, and
+//! waiter. A caller may cancel with [`cancel`](RequestQueue::cancel) at any time, and
 //! [`RequestQueue::expire`] returns requests whose deadline has passed: neither affects other
 //! requests, nor stops a batch in flight. The queue returns each waiter exactly once: refused,
 //! cancelled, expired, answered, or with the end of its batch.
@@ -77,11 +77,11 @@
 //!
 //! // Four callers, known by a number here. In a program the waiter says where the answer goes.
 //! let now = Duration::from_millis(1);
-//! let ask = RequestOptions { bytes: 8, deadline: Some(now + Duration::from_secs(1)) };
-//! queue.write(now, "teapot", LastWins("short"), 1, ask)?;
-//! queue.write(now, "teapot", LastWins("stout"), 2, ask)?;
-//! queue.read(now, "teapot", 3, ask)?;
-//! queue.read(now, "kettle", 4, ask)?;
+//! let options = RequestOptions { bytes: 8, deadline: Some(now + Duration::from_secs(1)) };
+//! queue.submit_store(now, "teapot", LastWins("short"), 1, options)?;
+//! queue.submit_store(now, "teapot", LastWins("stout"), 2, options)?;
+//! queue.submit_load(now, "teapot", 3, options)?;
+//! queue.submit_load(now, "kettle", 4, options)?;
 //!
 //! // When to call `next_batch`: at once, as no batch is in flight.
 //! assert_eq!(queue.next_wake(now), Some(now));
@@ -150,7 +150,7 @@ mod stats;
 mod timer;
 mod write;
 
-pub use batch::{Batch, BatchId, Content};
+pub use batch::{BatchId, Content, EntryBatch};
 #[cfg(feature = "tokio")]
 pub use batcher::{Batcher, BatcherSettings};
 #[cfg(feature = "tokio")]

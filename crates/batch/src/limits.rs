@@ -28,7 +28,7 @@ pub const WRITE_PARTITIONS_MAX: usize = 1024;
 /// of one kind visits.
 pub const KIND_SEARCH_BATCHES: usize = 4;
 
-/// Lower bound of a batch of reads, in multiples of `min_batch`, if so many reads are pending:
+/// Lower bound of a batch of reads, in multiples of `min_batch`, if that many reads are pending:
 /// smaller batches cost more than they gain by keeping all connections busy.
 pub const SHARE_MIN_BATCHES: usize = 4;
 

@@ -34,7 +34,7 @@ pub struct Refused<W> {
 /// Why the queue refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The queue is full. It takes requests again when some have left.
+    /// The queue is full. It takes requests again when some were sent, answered or cancelled.
     #[error("the queue is full: at most {requests_max} requests and {bytes_max} bytes may wait")]
     Full {
         /// The limit that was reached: [`requests_max`](crate::QueueSettings::requests_max).
@@ -65,7 +65,7 @@ pub struct Answered<W, R> {
     pub receipt: Option<R>,
 }
 
-/// A waiter that left its entry unanswered: its deadline passed, or its queue was drained.
+/// A waiter without an answer: its deadline passed, or its queue was drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Late<W> {
     /// The waiter of the request.
@@ -79,7 +79,7 @@ pub struct Late<W> {
 /// Progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It was pending and is dropped: it will not be made.
+    /// The request was pending; it is dropped and never sent.
     Waiting,
     /// It is a pending write that was merged with others. It may be made with theirs.
     Merged,

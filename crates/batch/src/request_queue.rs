@@ -2,7 +2,7 @@
 //! time.
 //!
 //! ```text
-//!   Keys:    hash table -> what of a key is in flight, and its pending entries in order of arrival
+//!   Keys:    hash table -> the key's entry in flight, and its pending entries in order of arrival
 //!   Entries: one key, read or written once; in its key's list, and, when no earlier operation
 //!            on its key is unfinished, also in a queue
 //!   Waiters: the callers; in the list of their entry
@@ -22,7 +22,7 @@ mod entry;
 mod in_flight;
 mod keys;
 mod list;
-mod load;
+mod pending;
 mod queues;
 mod waiters;
 
@@ -31,14 +31,14 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use entry::{Entries, EntryId, EntryPlace, Size};
+use entry::{Entries, EntryId, EntryState, Size};
 use in_flight::InFlightBatches;
 use keys::Keys;
-use load::Load;
+use pending::Pending;
 use queues::{Queues, Traffic};
 use waiters::Waiters;
 
-use crate::batch::{Batch, BatchId};
+use crate::batch::{BatchId, EntryBatch};
 use crate::request::{Answered, Late, Refusal, Refused, RequestId, RequestOptions};
 use crate::settings::{QueueSettings, SettingsError};
 use crate::stats::QueueStats;
@@ -56,14 +56,14 @@ pub struct RequestQueue<K, T: Write, W> {
     settings: QueueSettings,
     stats: QueueStats,
     now: Duration,
-    load: Load,
+    pending: Pending,
     keys: Keys<K>,
     entries: Entries<T>,
     waiters: Waiters<W, T::Receipt>,
     queues: Queues,
     in_flight_batches: InFlightBatches,
     /// Reused buffer: the entries of a batch before they are sorted by key.
-    leaving: Vec<(K, EntryId)>,
+    picked: Vec<(K, EntryId)>,
 }
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
@@ -82,54 +82,54 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         Ok(Self {
             stats: QueueStats::default(),
             now: Duration::ZERO,
-            load: Load::new(&settings),
+            pending: Pending::new(&settings),
             keys: Keys::new(seed),
             entries: Entries::new(),
             waiters: Waiters::new(),
             queues: Queues::new(&settings),
             in_flight_batches: InFlightBatches::new(settings.batches_in_flight_max),
-            leaving: Vec::new(),
+            picked: Vec::new(),
             settings,
         })
     }
 
     /// Adds a read of `key`. It sees every write of the key that arrived before it, and none that
     /// arrives after it.
-    pub fn read(
+    pub fn submit_load(
         &mut self,
         now: Duration,
         key: K,
         waiter: W,
-        ask: RequestOptions,
+        options: RequestOptions,
     ) -> Result<RequestId, Refused<W>> {
         self.advance(now);
-        let size = Size::of_read(ask.bytes);
-        if let Err(reason) = self.load.admit(size) {
+        let size = Size::of_read(options.bytes);
+        if let Err(reason) = self.pending.admit(size) {
             return Err(self.refuse(waiter, reason));
         }
         let key = self.keys.find_or_insert(key);
         let entry = self.entry_to_read(key, size);
-        Ok(self.attach(entry, waiter, None, ask.deadline))
+        Ok(self.attach(entry, waiter, None, options.deadline))
     }
 
     /// Adds a write of `key`. It is merged into the key's last entry, if that is a pending write
     /// that accepts it.
-    pub fn write(
+    pub fn submit_store(
         &mut self,
         now: Duration,
         key: K,
         write: T,
         waiter: W,
-        ask: RequestOptions,
+        options: RequestOptions,
     ) -> Result<RequestId, Refused<W>> {
         self.advance(now);
-        let size = Size { key: ask.bytes, write: write.bytes() };
-        if let Err(reason) = self.load.admit(size) {
+        let size = Size { key: options.bytes, write: write.bytes() };
+        if let Err(reason) = self.pending.admit(size) {
             return Err(self.refuse(waiter, reason));
         }
         let key = self.keys.find_or_insert(key);
         let (entry, receipt) = self.entry_to_write(key, write, size);
-        Ok(self.attach(entry, waiter, Some(receipt), ask.deadline))
+        Ok(self.attach(entry, waiter, Some(receipt), options.deadline))
     }
 
     /// Cancels `request` and returns its waiter, unless it was answered, cancelled or expired
@@ -138,17 +138,17 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Other requests are not affected: an entry leaves the queue with its last waiter, and a batch
     /// in flight goes on. A pending write that was merged with others is made for them all the
     /// same.
-    pub fn leave(&mut self, request: RequestId) -> Option<W> {
+    pub fn cancel(&mut self, request: RequestId) -> Option<W> {
         let id = self.waiters.find(request)?;
-        self.stats.left += 1;
+        self.stats.cancelled += 1;
         Some(self.detach(id).waiter)
     }
 
     /// Returns the next batch that is due, if there is one. Call it until there is none, after
     /// [`expire`](RequestQueue::expire).
-    pub fn next_batch(&mut self, now: Duration) -> Option<Batch<K, T>> {
+    pub fn next_batch(&mut self, now: Duration) -> Option<EntryBatch<K, T>> {
         self.advance(now);
-        if !self.in_flight_batches.has_place() {
+        if !self.in_flight_batches.has_free_slot() {
             return None;
         }
         let class = self.queues.next_due(&self.entries, &self.traffic(), self.now)?;
@@ -178,9 +178,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Returns the batch in flight that `request` is in, if it is and has no answer yet.
     pub fn batch_of(&self, request: RequestId) -> Option<BatchId> {
         let waiter = self.waiters.find(request)?;
-        match self.entries[self.waiters.arena[waiter].entry].place {
-            EntryPlace::InFlight(batch) => Some(batch),
-            EntryPlace::Blocked | EntryPlace::Queued(_) => None,
+        match self.entries[self.waiters.arena[waiter].entry].state {
+            EntryState::InFlight(batch) => Some(batch),
+            EntryState::Blocked | EntryState::Queued(_) => None,
         }
     }
 
@@ -226,7 +226,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// `None` if never.
     pub fn next_wake(&self, now: Duration) -> Option<Duration> {
         let dispatch = self.queues.first_due(&self.entries, &self.traffic());
-        let dispatch = dispatch.filter(|_| self.in_flight_batches.has_place());
+        let dispatch = dispatch.filter(|_| self.in_flight_batches.has_free_slot());
         let first = dispatch.into_iter().chain(self.waiters.first_deadline()).min()?;
         let due_already = first <= self.now.max(now);
         Some(if due_already { now } else { first })
@@ -246,7 +246,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// also of those that joined an entry in flight, and with
     /// [`DispatchPolicy::Immediate`](crate::DispatchPolicy::Immediate) of all that are in flight.
     pub fn waiting(&self) -> usize {
-        self.load.requests
+        self.pending.requests
     }
 
     /// Returns whether an entry could be sent, at once or when it has waited long enough.
@@ -257,7 +257,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Returns the pending bytes: keys, writes and
     /// [`REQUEST_OVERHEAD_BYTES`](crate::limits::REQUEST_OVERHEAD_BYTES) for each request.
     pub fn waiting_bytes(&self) -> usize {
-        self.load.bytes
+        self.pending.bytes
     }
 
     /// Returns the number of batches in flight.
@@ -282,7 +282,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 impl<K, T: Write, W> fmt::Debug for RequestQueue<K, T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestQueue")
-            .field("waiting", &self.load.requests)
+            .field("waiting", &self.pending.requests)
             .field("in_flight", &self.in_flight_batches.len())
             .field("settings", &self.settings)
             .field("stats", &self.stats)

@@ -2,7 +2,7 @@
 //!
 //! [`Service`] is the slow backend: it takes many keys at once. [`Reply`] receives one caller's
 //! answer; the futures of `load` and `store` bring their own, and a program that speaks a protocol
-//! passes whatever finds the connection again. [`BatchError`] lists all that can happen to a
+//! passes a value that names the connection. [`BatchError`] lists all that can happen to a
 //! request.
 
 use std::hash::Hash;
@@ -184,7 +184,7 @@ pub trait Reply<S: Service>: Send + 'static {
 
 /// Why a request was not answered with a result.
 ///
-/// A failed read can simply be repeated. A failed write may have happened all the same:
+/// A failed read can simply be repeated. A failed write may still have happened:
 /// [`outcome_unknown`](BatchError::outcome_unknown) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BatchError<E> {

@@ -17,7 +17,7 @@ pub struct QueueStats {
     /// Requests whose deadline passed.
     pub expired: u64,
     /// Requests that were cancelled before they were answered.
-    pub left: u64,
+    pub cancelled: u64,
 }
 
 /// Counters of the reads or of the writes.

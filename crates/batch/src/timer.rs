@@ -1,10 +1,11 @@
 //! A timer finer than a millisecond, which is tokio's unit: a thread that sleeps until the nearest
 //! wanted time.
 //!
-//! After each turn the driver says when it next wants to be woken. That is often, and mostly for
-//! nothing, because a batch ends first; so saying it is cheap: the thread is woken early only for a
-//! time nearer than the one it sleeps for, and it notices that a time was moved back when the old
-//! one has come. [`TimerState`] decides, without a clock; [`Timer`] is the thread.
+//! After each turn the driver sets the time at which it wants to be woken. It does so often, and
+//! mostly in vain because a batch ends first. So setting a time is cheap: it wakes the thread only
+//! if the time is before the one that the thread sleeps for. If the time was moved back, the thread
+//! finds out when the old one has come. [`TimerState`] decides, without a clock; [`Timer`] is the
+//! thread.
 //!
 //! The first wanted time starts the thread, and dropping the [`Timer`] ends it. It notifies late by
 //! what the system takes to wake a thread (about 0.06 ms on Linux), never early.
@@ -25,7 +26,7 @@ struct TimerState {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Sleep {
-    /// The thread is not asleep: it looks at the alarm before it sleeps, so nobody needs to wake
+    /// The thread is not asleep: it checks the alarm before it sleeps, so nobody needs to wake
     /// it.
     #[default]
     Awake,

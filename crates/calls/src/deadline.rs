@@ -1,7 +1,13 @@
 //! Deadlines of gRPC calls.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
 
+use tokio::time::{Sleep, sleep_until};
 use tonic::{Status, metadata::MetadataMap};
 
 use crate::limits::TIMEOUT_MAX;
@@ -11,6 +17,13 @@ use crate::limits::TIMEOUT_MAX;
 pub struct Deadline {
     client: Option<Instant>,
     timeout: Duration,
+}
+
+/// Timer of a client's deadline, for streams that poll it beside their work.
+pub struct DeadlineTimer {
+    deadline: Deadline,
+    /// None if the client set no deadline.
+    sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Deadline {
@@ -41,7 +54,7 @@ impl Deadline {
     }
 
     /// Returns the deadline of a batch whose results are taken at the client's pace. If the client
-    /// set none, whoever takes the results has to apply the table's timeout.
+    /// set none, the caller that takes the results has to apply the table's timeout.
     pub fn of_paced_batch(&self) -> Instant {
         self.client.unwrap_or_else(|| now() + TIMEOUT_MAX)
     }
@@ -56,6 +69,12 @@ impl Deadline {
         self.client
     }
 
+    /// Starts a timer of the client's deadline, on the current tokio runtime.
+    pub fn timer(self) -> DeadlineTimer {
+        let sleep = self.client.map(|at| Box::pin(sleep_until(at.into())));
+        DeadlineTimer { deadline: self, sleep }
+    }
+
     /// Returns the status of a call whose deadline has passed. A client whose call ran into the
     /// table's timeout may well retry, so that is `UNAVAILABLE`.
     pub fn passed(&self) -> Status {
@@ -66,6 +85,21 @@ impl Deadline {
                 self.timeout
             )),
         }
+    }
+}
+
+impl DeadlineTimer {
+    /// Completes when the client's deadline has passed, with the status of the call; never if the
+    /// client set none.
+    pub fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<Status> {
+        let Some(sleep) = &mut self.sleep else { return Poll::Pending };
+        sleep.as_mut().poll(context).map(|()| self.deadline.passed())
+    }
+}
+
+impl fmt::Debug for DeadlineTimer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("DeadlineTimer").field(&self.deadline).finish()
     }
 }
 
@@ -93,6 +127,8 @@ fn parse(header: &[u8]) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::poll_fn, task::Waker};
+
     use super::*;
 
     #[test]
@@ -116,6 +152,24 @@ mod tests {
         ] {
             assert_eq!(parse(header.as_bytes()), expected, "{header}");
         }
+    }
+
+    #[test]
+    fn the_timer_ends_at_the_clients_deadline_and_never_at_the_tables_timeout() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let poll_once = |deadline: Deadline| {
+            let mut timer = deadline.timer();
+            timer.poll_passed(&mut Context::from_waker(Waker::noop()))
+        };
+        runtime.block_on(async {
+            let in_an_hour = now() + Duration::from_secs(3600);
+            let timeout = Duration::ZERO;
+            assert!(poll_once(Deadline { client: None, timeout }).is_pending());
+            assert!(poll_once(Deadline { client: Some(in_an_hour), timeout }).is_pending());
+            let mut timer = Deadline { client: Some(now()), timeout }.timer();
+            let passed = poll_fn(|context| timer.poll_passed(context)).await;
+            assert_eq!(passed.code(), tonic::Code::DeadlineExceeded);
+        });
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! server and Dolt's protocol (`busload_remotesapi`).
 //!
 //! ```text
-//!  HTTP front --call--> service: CallMemory  room for an answer? else RESOURCE_EXHAUSTED
+//!  HTTP front --call--> service: CallMemory  memory for an answer? else RESOURCE_EXHAUSTED
 //!                                Deadline    grpc-timeout, else the table's timeout
 //!                                addresses   20 bytes each, else INVALID_ARGUMENT
 //!                                status      of an error of the store
@@ -22,7 +22,7 @@ mod shown;
 mod status;
 
 pub use addresses::{addresses, check_count};
-pub use deadline::Deadline;
+pub use deadline::{Deadline, DeadlineTimer};
 pub use memory::{CallMemory, MemoryAccount, Reservation, check_memory};
 pub use shown::{SHOWN_BYTES_MAX, Shown};
 pub use status::status;

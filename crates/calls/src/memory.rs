@@ -1,12 +1,12 @@
 //! Memory of the connection that a call came over. The HTTP front counts the bytes of requests and
-//! answers; services ask whether there is room for one more answer, and keep the bytes of a
-//! request counted for as long as they hold them.
+//! answers. A service checks that there is memory for one more answer, and keeps the bytes of a
+//! request counted for as long as it holds them.
 
 use std::{fmt, sync::Arc};
 
 use tonic::{Extensions, Status};
 
-/// Memory of a connection and of the request at hand, as the front counts it.
+/// Memory of a connection and of the current request, as the front counts it.
 pub trait MemoryAccount: fmt::Debug + Send + Sync {
     /// Returns an error if the connection has no memory left for an answer.
     ///

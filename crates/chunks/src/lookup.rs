@@ -26,7 +26,7 @@ use hash::Seed;
 use plan::{Part, plan};
 use run::Run;
 
-/// Place where a chunk was found.
+/// File and position at which a chunk was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Index of the file among those given.

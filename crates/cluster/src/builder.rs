@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Settings of a server that starts fast and is thrown away. Commits survive a kill of its
-/// processes all the same, since the log is written, only not synced.
+/// processes anyway, since the log is written, only not synced.
 const FOR_TESTS: [(&str, &str); 8] = [
     ("fsync", "off"),
     ("full_page_writes", "off"),

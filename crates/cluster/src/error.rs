@@ -14,7 +14,7 @@ pub enum ClusterError {
          macOS: brew install postgresql) or name its directory in BUSLOAD_POSTGRES_BIN"
     )]
     NoPrograms {
-        /// Places that were searched.
+        /// Directories that were searched.
         searched: String,
     },
     /// The server refuses to run as root, and there is no other user to run it as.

@@ -7,7 +7,7 @@
 //!          v                          |                           v
 //!  read: Reader.get                   |        serve: locate, FileBytes, Prefetcher,
 //!    -> Version::locate               |          pin_dictionaries, LocalVerifier
-//!    -> CopyReader.read_verified <----|-----------'      |
+//!    -> FileChunkReader.read_verified <-----------'      |
 //!          |                          |                  v
 //!          |        versions: current Version (ArcSwap), DroppedFiles
 //!          |                    ^ Refresher, Opener: manifest, listing, indexes

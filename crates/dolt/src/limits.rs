@@ -13,7 +13,7 @@ pub const OPENING_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the pieces in which an index is read again, to be compared with the first read.
 pub const TAIL_REREAD_BYTES_MAX: u64 = 1 << 20;
 /// Time after which the opener gives up a listing and asks for files by name. A listing of 100,000
-/// names takes so long.
+/// names takes that long.
 pub const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest number of new files in a version that the opener asks for one by one; for more, a
 /// listing of the store is cheaper.
@@ -31,22 +31,22 @@ pub const ARCHIVE_GUESS_BYTES_MORE: u64 = 4 << 10;
 /// Largest number of stored bytes of a chunk that the caller's thread reads and verifies itself.
 /// The runtime does it for larger ones.
 pub const INLINE_STORED_BYTES_MAX: u32 = 64 << 10;
-/// Largest contents that the caller's thread decodes and verifies itself: SHA-512 of so many bytes
-/// takes about 0.3 ms.
+/// Largest contents that the caller's thread decodes and verifies itself: SHA-512 of that many
+/// bytes takes about 0.3 ms.
 pub const INLINE_CONTENTS_BYTES_MAX: u64 = 256 << 10;
 
-/// Reads of one copy of a chunk whose bytes are wrong, the first one included: the wrong bytes may
+/// Reads of a chunk in one file whose bytes are wrong, the first one included: the wrong bytes may
 /// have been on local disk, and another read may be corrupted in transit.
-pub const COPY_READS_MAX: u32 = 3;
-/// Time for which a chunk is not read again after all [`COPY_READS_MAX`] reads gave wrong bytes,
+pub const CHUNK_READS_MAX: u32 = 3;
+/// Time for which a chunk is not read again after all [`CHUNK_READS_MAX`] reads gave wrong bytes,
 /// the last two the same ones.
 pub const CORRUPTION_REMEMBERED: Duration = Duration::from_secs(10);
 /// Corrupt chunks that a store remembers.
 pub const CORRUPT_CHUNKS_MAX: usize = 4096;
 /// Lookups of one request: a file may be dropped, or replaced, between the lookup and the read.
 pub const LOOKUPS_MAX: u32 = 3;
-/// Copies of a chunk in different files that are tried when one is corrupt.
-pub const COPIES_MAX: usize = 8;
+/// Table files in which a read tries a chunk, if the first ones have corrupt bytes.
+pub const CHUNK_FILES_MAX: usize = 8;
 
 /// Chunks of one multi-chunk request that are read at once.
 pub const WINDOW_CHUNKS_MAX: usize = 1024;
@@ -108,15 +108,15 @@ pub const MEMORY_CHUNK_BYTES_ESTIMATE: u64 = 4 << 10;
 /// Table files that come to local disk at once while a store is warmed.
 pub const WARMING_FILES_MAX: usize = 16;
 
-/// Time after a copy of a file in which its last bytes come to disk, as a rule.
+/// Time after the download of a file in which its last bytes come to disk, as a rule.
 pub const LOCAL_VERIFICATION_DELAY: Duration = Duration::from_secs(1);
 /// Rest of a background verification, as a multiple of its work: no request waits for it.
 pub const LOCAL_VERIFICATION_RESTS: u32 = 3;
 /// Wrong chunks after which a local verification ends: the store, or the disk as a whole, needs an
 /// operator.
 pub const LOCAL_VERIFICATION_CORRUPT_MAX: u32 = 4096;
-/// Local verifications of a file after one copy: another one follows when something came to disk
-/// meanwhile.
+/// Local verifications of a file after one download: another one follows when something came to
+/// disk meanwhile.
 pub const LOCAL_VERIFICATIONS_MAX: usize = 4;
 /// Deadline of one read of a local verification.
 pub const LOCAL_VERIFICATION_TIMEOUT: Duration = Duration::from_secs(60);

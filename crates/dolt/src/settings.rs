@@ -57,6 +57,6 @@ pub struct Request {
 pub enum Attempt<T> {
     /// Outcome that took no waiting.
     Ready(Result<T, Error>),
-    /// The outcome takes waiting.
+    /// The answer needs a wait, for a disk or the store.
     Wait,
 }

@@ -22,7 +22,7 @@ pub struct StoreStats {
     pub absent: u64,
     /// Requests that failed. A chunk that is not on local disk is no failure.
     pub errors: u64,
-    /// Chunks whose contents did not match the address, whether or not another read or copy was
+    /// Chunks whose contents did not match the address, whether or not another read or file was
     /// right.
     pub corrupt: u64,
     /// Prefetches that are in progress.

@@ -23,8 +23,8 @@ use crate::{
     limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
     object_source::ObjectSource,
     read::{
-        copy_reader::{CopyReader, ReadRequest},
         decode::{Decoded, Wanted},
+        file_chunk_reader::{FileChunkReader, ReadRequest},
         memory_cache::MemoryCache,
         reader::Reader,
     },
@@ -84,8 +84,8 @@ impl Store {
         let lifecycle = Arc::new(Lifecycle::new(name, source.remote.url(), runtime));
         let versions = Arc::new(Versions::new(lifecycle.clone()));
         let memory = MemoryCache::new(settings.memory_bytes_max);
-        let copies = Arc::new(CopyReader::new(lifecycle.clone(), source.clone(), memory));
-        let local_verifier = Arc::new(LocalVerifier::new(copies.clone()));
+        let file_chunks = Arc::new(FileChunkReader::new(lifecycle.clone(), source.clone(), memory));
+        let local_verifier = Arc::new(LocalVerifier::new(file_chunks.clone()));
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
@@ -98,9 +98,9 @@ impl Store {
             lifecycle,
             source,
             versions: versions.clone(),
-            reader: Arc::new(Reader::new(versions.clone(), copies.clone())),
-            prefetcher: Prefetcher::new(copies.clone()),
-            files: Arc::new(FileServer::new(versions, copies, local_verifier)),
+            reader: Arc::new(Reader::new(versions.clone(), file_chunks.clone())),
+            prefetcher: Prefetcher::new(file_chunks.clone()),
+            files: Arc::new(FileServer::new(versions, file_chunks, local_verifier)),
             disk_bytes_max: settings.disk_bytes_max,
             refresher: Mutex::new(Some(refresher)),
         };
@@ -258,7 +258,7 @@ impl Store {
         located: &Located,
         deadline: Instant,
     ) -> Result<(), Error> {
-        pin_dictionaries(&self.parts.reader.copies, located, deadline).await
+        pin_dictionaries(&self.parts.reader.file_chunks, located, deadline).await
     }
 
     /// Finds a table file by its name; none if the store does not hold it in this version, and for
@@ -295,8 +295,8 @@ impl Store {
         report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
     ) -> Result<Progress, Error> {
         let Parts { lifecycle, versions, reader, .. } = &*self.parts;
-        let (versions, copies) = (versions.clone(), reader.copies.clone());
-        let job = |reporter| verify_all(versions, copies, reporter);
+        let (versions, file_chunks) = (versions.clone(), reader.file_chunks.clone());
+        let job = |reporter| verify_all(versions, file_chunks, reporter);
         jobs::run(lifecycle, job, report).await
     }
 
@@ -333,8 +333,8 @@ impl Store {
             chunks: snapshot.map_or(0, |snapshot| snapshot.chunk_count()),
             root: snapshot.map(|snapshot| snapshot.manifest.root),
             index_bytes: version.as_ref().map_or(0, |version| version.memory_bytes()),
-            memory_bytes: reader.copies.memory.bytes(),
-            corrupt: reader.copies.corrupt_count(),
+            memory_bytes: reader.file_chunks.memory.bytes(),
+            corrupt: reader.file_chunks.corrupt_count(),
             prefetches: prefetcher.in_progress(),
             prefetches_skipped: prefetcher.skipped(),
             cache: source.cache.stats(),

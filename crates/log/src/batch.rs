@@ -16,7 +16,7 @@ pub(crate) struct Part {
 /// Whole records, encoded as they will be in a frame's body. A batch moves as a whole, and its
 /// buffers are reused.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct RecordBatch {
     pub bytes: Vec<u8>,
     pub parts: Vec<Part>,
     pub part_bytes: u64,
@@ -55,7 +55,7 @@ impl Sync {
     }
 }
 
-impl Batch {
+impl RecordBatch {
     pub fn is_empty(&self) -> bool {
         self.record_count == 0
     }
@@ -73,11 +73,11 @@ impl Batch {
         }
         self.bytes.clear();
         let (bytes, parts) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.parts));
-        *self = Batch { bytes, parts, ..Batch::default() };
+        *self = RecordBatch { bytes, parts, ..RecordBatch::default() };
     }
 
     /// Appends the records of `other`, which keeps only its buffers.
-    pub fn append(&mut self, other: &mut Batch) {
+    pub fn append(&mut self, other: &mut RecordBatch) {
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.parts.extend(other.parts.drain(..).map(|part| Part { at: base + part.at, ..part }));

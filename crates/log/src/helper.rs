@@ -408,7 +408,7 @@ impl<D: Disk> ZeroHelper<D> {
 
     fn answer(&mut self, answer: Answer<D::File>) {
         self.mailbox.put_answer(answer);
-        self.shared.queue.ask(Flags { poke: true, ..Flags::default() });
+        self.shared.queue.request(Flags { poke: true, ..Flags::default() });
     }
 }
 

@@ -81,7 +81,7 @@ impl<F> Mailbox<F> {
     ///
     /// # Panics
     /// If the helper has not started on the job before.
-    pub fn ask(&self, job: Job<F>) {
+    pub fn start_job(&self, job: Job<F>) {
         let mut state = self.lock();
         assert!(state.job.is_none(), "one job at a time");
         state.job = Some(job);

@@ -148,7 +148,7 @@ impl SharedProgress {
         log::error!("the log stops: {message}");
         self.texts().failure.get_or_insert_with(|| message.into());
         self.failed.store(true, Ordering::SeqCst);
-        self.queue.ask(crate::queue::Flags { poke: true, ..Default::default() });
+        self.queue.request(crate::queue::Flags { poke: true, ..Default::default() });
         self.wake();
     }
 

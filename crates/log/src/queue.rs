@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{batch::Batch, limits::SPARE_BATCH_COUNT_MAX};
+use crate::{batch::RecordBatch, limits::SPARE_BATCH_COUNT_MAX};
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -18,9 +18,9 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    batches: VecDeque<Batch>,
+    batches: VecDeque<RecordBatch>,
     /// Spent batches for the writer to reuse.
-    spare: Vec<Batch>,
+    spare: Vec<RecordBatch>,
     flags: Flags,
     log_sleeps: bool,
 }
@@ -57,7 +57,7 @@ impl Queue {
     /// Hands over the contents of `batch` and leaves an empty one in its place. Appends them to the
     /// last queued batch as long as the two together do not exceed `merged_bytes_max`, so a log
     /// that is busy for long finds few large batches rather than many small ones.
-    pub fn push(&self, batch: &mut Batch, merged_bytes_max: u64) {
+    pub fn push(&self, batch: &mut RecordBatch, merged_bytes_max: u64) {
         let mut state = self.lock();
         match state.batches.back_mut() {
             Some(last) if last.body_bytes() + batch.body_bytes() <= merged_bytes_max => {
@@ -73,7 +73,7 @@ impl Queue {
     }
 
     /// Adds requests to those not yet taken.
-    pub fn ask(&self, flags: Flags) {
+    pub fn request(&self, flags: Flags) {
         let mut state = self.lock();
         state.flags.close |= flags.close;
         state.flags.poke |= flags.poke;
@@ -82,7 +82,7 @@ impl Queue {
 
     /// Moves all queued batches to the end of `into`, takes `spent` back for reuse, and returns the
     /// other requests.
-    pub fn take(&self, into: &mut VecDeque<Batch>, spent: &mut Vec<Batch>) -> Flags {
+    pub fn take(&self, into: &mut VecDeque<RecordBatch>, spent: &mut Vec<RecordBatch>) -> Flags {
         let mut state = self.lock();
         if into.is_empty() {
             std::mem::swap(into, &mut state.batches);

@@ -13,7 +13,7 @@ use busload_io::{Clock, Disk, DiskError, DiskErrorKind, RealClock};
 
 use crate::{
     Lsn, Options,
-    batch::{Batch, Charge, Sync},
+    batch::{Charge, RecordBatch, Sync},
     format::{
         FRAME_HEADER_BYTES, FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FrameHeader, FrameSeed,
         LastSegment, LogId, SEGMENT_HEADER_BYTES, SegmentHeader, padding,
@@ -54,9 +54,9 @@ pub struct LogStage<D: Disk> {
     /// Checksum that the next frame or segment header names as its predecessor.
     chain: u32,
     /// Batches taken and not yet written, oldest first.
-    taken: VecDeque<Batch>,
+    taken: VecDeque<RecordBatch>,
     /// Written batches that go back to the writer.
-    spent: Vec<Batch>,
+    spent: Vec<RecordBatch>,
     slices: Vec<IoSlice<'static>>,
     written: Lsn,
     durable: Lsn,
@@ -293,13 +293,13 @@ impl<D: Disk> LogStage<D> {
 
     fn write_frame(&mut self, now: Duration) -> Result<Step, DiskError> {
         let Some(plan) = self.plan() else { return self.make_space(now) };
-        let current = self.current.as_mut().expect("a plan has a place");
+        let current = self.current.as_mut().expect("a plan has a segment");
         let seed =
             FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
         let batches = || self.taken.iter().take(plan.batch_count);
         let zeros = [0_u8; 8];
         let pad = &zeros[..usize::try_from(padding(plan.body_bytes)).expect("below 8")];
-        let body = || batches().flat_map(Batch::slices).chain(std::iter::once(pad));
+        let body = || batches().flat_map(RecordBatch::slices).chain(std::iter::once(pad));
         let record_count = batches().map(|batch| batch.record_count).sum();
         let header = FrameHeader {
             body_checksum: seed.body_checksum(body()),
@@ -421,8 +421,10 @@ impl<D: Disk> LogStage<D> {
         let (block, checksum) = header.encode();
         self.disk.write_at(&segment.file, 0, &[IoSlice::new(&block)])?;
         self.chain = checksum;
-        self.mailbox
-            .ask(Job::Prepare { number: segment.number + 1, bytes: self.options.segment_bytes });
+        self.mailbox.start_job(Job::Prepare {
+            number: segment.number + 1,
+            bytes: self.options.segment_bytes,
+        });
         let begun = Current {
             file: segment.file,
             number: segment.number,
@@ -499,7 +501,8 @@ impl<D: Disk> LogStage<D> {
 
     /// Answers the writer with the charge up to which the disk has space. The zeros of a segment
     /// being prepared count as neither free nor prepared, so the answer is final only when no
-    /// segment is being prepared. A part is kept back for what others hand over meanwhile.
+    /// segment is being prepared. Some space stays reserved for the records of other
+    /// transactions.
     fn answer_space(&mut self) {
         if !self.shared.space_asked.load(Ordering::Acquire) {
             return;
@@ -524,7 +527,7 @@ impl<D: Disk> LogStage<D> {
             let overhead = (SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES + 7) as u64;
             let bytes_min = needed.saturating_add(overhead) & !7;
             let bytes = bytes_min.saturating_add(self.options.segment_bytes) & !7;
-            self.mailbox.ask(Job::Extend { segment, bytes, bytes_min });
+            self.mailbox.start_job(Job::Extend { segment, bytes, bytes_min });
         }
     }
 

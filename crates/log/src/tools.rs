@@ -50,7 +50,7 @@ pub struct SegmentReport {
     pub clean_shutdown: bool,
 }
 
-/// A place whose bytes are not what they should be.
+/// A position at which the bytes are corrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Path of the file.

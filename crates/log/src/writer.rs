@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     Lsn, Options, SyncPolicy,
-    batch::{Batch, Charge, Part},
+    batch::{Charge, Part, RecordBatch},
     format::{VARINT_BYTES_MAX, put_varint, varint_bytes},
     limits::{BATCH_OVERHEAD_BYTES, BATCH_PART_COUNT_MAX, RECORD_OVERHEAD_BYTES, SHARED_BYTES_MIN},
     progress::{NO_ANSWER, SharedProgress},
@@ -41,7 +41,7 @@ pub enum Reservation {
 #[derive(Debug)]
 pub struct LogWriter {
     shared: Arc<SharedProgress>,
-    batch: Batch,
+    batch: RecordBatch,
     next_lsn: Lsn,
     /// Position of the length prefix of the record being written; `None` between records.
     start: Option<RecordStart>,
@@ -80,7 +80,7 @@ impl LogWriter {
     ) -> Self {
         Self {
             shared,
-            batch: Batch::default(),
+            batch: RecordBatch::default(),
             next_lsn,
             start: None,
             charged: 0,
@@ -218,7 +218,7 @@ impl LogWriter {
         if self.start.is_none() {
             self.hand_over();
         }
-        self.shared.queue.ask(Flags { poke: true, ..Flags::default() });
+        self.shared.queue.request(Flags { poke: true, ..Flags::default() });
     }
 
     /// Starts a record.
@@ -365,7 +365,7 @@ impl LogWriter {
         self.cancel();
         self.hand_over();
         if !std::mem::replace(&mut self.closed, true) {
-            self.shared.queue.ask(Flags { close: true, ..Flags::default() });
+            self.shared.queue.request(Flags { close: true, ..Flags::default() });
         }
     }
 }

@@ -220,7 +220,7 @@ impl Disk {
         freed
     }
 
-    /// Reads and checks; blocks for the device.
+    /// Reads and checks blocks; waits for the device.
     fn read(&self, cache_file: &Arc<CacheFile>, range: &Range<u64>) -> Option<Bytes> {
         let file = self.handle(cache_file)?;
         match read::read(cache_file, file.as_ref().as_ref(), range, ReadMode::Wait) {

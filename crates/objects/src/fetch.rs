@@ -9,7 +9,7 @@
 //! * [`FetchTable`]: the fetches of one object, by range. Finding one and adding one happen under
 //!   one lock.
 //! * [`ForegroundFetch`]: the task of a fetch whose bytes go to no disk. A part of a fill
-//!   ([`crate::fill`]) is the task of one whose bytes go there.
+//!   ([`crate::fill`]) is the task of a fetch whose bytes go there.
 //! * [`RecentFetches`]: the last completed ones, whose bytes later readers still find.
 //! * [`ReadaheadLimiter`]: sends what is ahead of a stream, and fills, one after the other over a
 //!   slow link.
@@ -38,7 +38,7 @@ pub(crate) use recent::RecentFetches;
 pub(crate) use table::FetchTable;
 pub(crate) use task::ForegroundFetch;
 
-/// Sends the answer to one who waits for some bytes.
+/// Sender of the bytes, or the error, to one reader that waits for them.
 pub(crate) type Waiter = oneshot::Sender<Result<Bytes, Error>>;
 
 /// One read of the store, under way or completed, and its waiters. Bytes arrive in order.

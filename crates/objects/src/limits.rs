@@ -88,9 +88,9 @@ pub(crate) const NEW_EXTENTS_SHARE: u64 = 2;
 pub(crate) const FIRST_BYTE_DEFAULT: Duration = Duration::from_millis(50);
 /// Assumed bytes per second of one response until one was long enough to measure.
 pub(crate) const BANDWIDTH_DEFAULT: f64 = 50e6;
-/// Bytes of a fetch from which on its own rate counts.
+/// Bytes of a fetch after which its own rate counts instead of the average.
 pub(crate) const OWN_RATE_BYTES_MIN: u64 = 256 << 10;
-/// Time after the begin of its answer from which on its own rate counts, however little has come.
+/// Time since the answer of a fetch began after which its own rate counts, even if little has come.
 pub(crate) const OWN_RATE_TIME_MIN: Duration = Duration::from_millis(250);
 /// Longest wait for the bytes before a range in a fetch under way; else its reader starts a new
 /// fetch. Clients give up after some seconds without a byte.

@@ -69,7 +69,7 @@ pub struct ReadOptions {
 pub enum AccessHint {
     /// Parts of the range again and again: reads count for the eviction, as with [`Object::read`].
     Random,
-    /// All of the range once, as a copy does: it must not evict what others read again.
+    /// The whole range once, as a download does: it must not evict blocks that others read again.
     Sequential,
 }
 

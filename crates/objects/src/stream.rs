@@ -31,7 +31,7 @@
 //!   reads.
 //! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. Fetches
 //!   ahead are within the budget of fills; their tasks give it back when the bytes are on disk or
-//!   among the recent fetches, whoever reads.
+//!   among the recent fetches of all readers.
 //!
 //! [`RECEIVED_BYTES_MAX`]: crate::limits::RECEIVED_BYTES_MAX
 
@@ -100,7 +100,7 @@ struct Wait {
 
 impl Object {
     /// Streams a range. The stream reads nothing before it is polled, from any thread; dropping it
-    /// gives up what nobody else waits for.
+    /// ends the fetches that nobody else waits for.
     ///
     /// # Errors
     /// Of the stream: as [`Object::read_many`].
@@ -173,7 +173,7 @@ impl ObjectStream {
             // Reads in the foreground decide in `read_missing` whether a part is worth waiting for.
             match is_ahead.then(|| join(&self.core, &piece.range)).flatten() {
                 Some(answer) => piece.source = PieceSource::Part(answer),
-                None => missing.push((piece.range.clone(), piece.ask())),
+                None => missing.push((piece.range.clone(), piece.await_read())),
             }
         }
         self.core.read_missing(missing, MissCause::NotOnDisk, self.hint);
@@ -184,7 +184,7 @@ impl ObjectStream {
     fn ask_disk(&mut self) {
         for piece in self.pieces.iter_mut().take(PIECES_FROM_DISK) {
             if matches!(piece.source, PieceSource::Disk) && self.core.is_present(&piece.range) {
-                let waiter = piece.ask();
+                let waiter = piece.await_read();
                 self.core.read_disk(piece.range.clone(), waiter, OnMiss::Fetch(self.hint));
             }
         }

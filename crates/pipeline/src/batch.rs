@@ -46,14 +46,14 @@ impl BatchBuffer {
 pub struct Request {
     /// Command that the request asks for.
     pub command: CommandId,
-    /// Ordinal of its buffer in [`Batch::buffers`].
+    /// Ordinal of its buffer in [`RequestBatch::buffers`].
     pub buffer: u32,
     /// Offset of its first byte in the buffer.
     pub start: u32,
     /// Offset behind its last byte in the buffer.
     pub end: u32,
-    /// Ordinal of its first argument in [`Batch::args`]; for a protocol error the ordinal in
-    /// [`Batch::errors`].
+    /// Ordinal of its first argument in [`RequestBatch::args`]; for a protocol error the ordinal in
+    /// [`RequestBatch::errors`].
     pub first_arg: u32,
     /// Number of arguments, the command's name included.
     pub arg_count: u32,
@@ -66,7 +66,7 @@ pub struct Run {
     pub conn: ConnId,
     /// Sequence number of the first request; the others follow.
     pub first_seq: u64,
-    /// Ordinal of the first request in [`Batch::requests`].
+    /// Ordinal of the first request in [`RequestBatch::requests`].
     pub first_request: u32,
     /// Number of requests in the run.
     pub request_count: u32,
@@ -94,7 +94,7 @@ pub enum Control {
 /// Large value that belongs into the reply bytes, held by reference.
 #[derive(Debug)]
 pub struct SharedPart {
-    /// Offset in [`Batch::out`] in front of which the value belongs.
+    /// Offset in [`RequestBatch::out`] in front of which the value belongs.
     pub at: usize,
     /// Bytes of the value.
     pub bytes: Bytes,
@@ -110,11 +110,11 @@ pub struct ReplyRun {
     /// Number of requests answered; zero for a push, which answers none and is queued behind the
     /// replies before it.
     pub seq_count: u32,
-    /// Offset of the first byte in [`Batch::out`].
+    /// Offset of the first byte in [`RequestBatch::out`].
     pub start: usize,
-    /// Offset behind the last byte in [`Batch::out`].
+    /// Offset behind the last byte in [`RequestBatch::out`].
     pub end: usize,
-    /// Ordinal of its first shared part in [`Batch::shared`].
+    /// Ordinal of its first shared part in [`RequestBatch::shared`].
     pub first_shared: u32,
     /// Number of its shared parts.
     pub shared_count: u32,
@@ -140,16 +140,16 @@ pub enum DeferReason {
 /// Requests of a run that tx did not execute: from this one to the run's end.
 #[derive(Clone, Copy, Debug)]
 pub struct Deferred {
-    /// Ordinal of the run in [`Batch::runs`].
+    /// Ordinal of the run in [`RequestBatch::runs`].
     pub run: u32,
-    /// Ordinal in [`Batch::requests`] of the first request not executed.
+    /// Ordinal in [`RequestBatch::requests`] of the first request not executed.
     pub request: u32,
     /// Reason for which tx deferred them.
     pub reason: DeferReason,
 }
 
 /// Memory that tx uses for a connection (its MULTI queue, watched keys and job); net adds it to
-/// what it limits.
+/// the memory that it limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// Connection that the memory is used for.
@@ -161,7 +161,7 @@ pub struct Held {
 /// One turn's work. Net fills it, tx executes it and hands it back with the replies; it is never
 /// dropped in between.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct RequestBatch {
     /// Buffers of received bytes.
     pub buffers: Vec<BatchBuffer>,
     /// Connections that were opened and closed.
@@ -193,7 +193,7 @@ pub struct Batch {
     pub jobs_ended: (u64, u64),
 }
 
-impl Batch {
+impl RequestBatch {
     /// Returns whether the batch holds nothing for tx.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.control.is_empty()

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 pub enum CommandError {
     /// The key holds a value of another kind.
     WrongType,
-    /// An option or argument is in the wrong place.
+    /// The options or arguments do not follow the syntax.
     Syntax,
     /// The argument is not a 64-bit integer.
     NotInteger,

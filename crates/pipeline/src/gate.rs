@@ -87,13 +87,13 @@ impl GateFilter {
         }
     }
 
-    /// Learns what the log has reached; tx calls it once per batch.
+    /// Takes over the log's watermarks; tx calls it once per batch.
     pub fn advance(&mut self, progress: Watermarks) {
         self.progress = progress;
         self.clean = self.newest.is_open(progress);
     }
 
-    /// Returns what the log had reached at the last [`GateFilter::advance`].
+    /// Returns the watermarks as of the last [`GateFilter::advance`].
     pub fn progress(&self) -> Watermarks {
         self.progress
     }

@@ -9,8 +9,8 @@
 //! A pattern comes from a client and is matched with every key, so the cost of both steps is
 //! bounded. It is compiled once, in time linear in its length, to *pieces*: the parts between two
 //! stars, in which each byte became a literal or one of the pattern's byte sets. Matching finds the
-//! pieces from left to right, each at its leftmost place (it need not try again what an earlier
-//! star skips: whatever that could skip, the next star can). All stars together skip exactly the
+//! pieces from left to right, each at its leftmost position. It never goes back to let an earlier
+//! star skip more: the next star can skip the same bytes. All stars together skip exactly the
 //! bytes of the text that no piece needs: a text that is too short fails by its length, and
 //! [`Pattern::steps_max`] says what a longer one can cost. [`Pattern::advance`] spends no more than
 //! it is given and can continue later.
@@ -133,7 +133,7 @@ impl Pattern {
             }
             *progress = MatchProgress { piece: 1, position: prefix, slack };
         }
-        // The last piece has its place at the end of the text.
+        // The last piece must match the end of the text.
         while progress.piece + 1 < self.pieces.len() {
             if *steps == 0 {
                 return None;

@@ -2,9 +2,9 @@
 //! table.
 //!
 //! ```text
-//!  sockets --> net --Batch--> tx --records--> log --> disk
-//!     ^         ^              | |              |
-//!     +-replies-+<---Batch-----+ +--> sources   +--> written, durable --> net releases replies
+//!  sockets --> net --RequestBatch--> tx --records--> log --> disk
+//!     ^         ^                    | |              |
+//!     +-replies-+<---RequestBatch----+ +--> sources   +--> written, durable --> net sends replies
 //! ```
 //!
 //! * [`net`] owns sockets, the order of replies within a connection and the release of gated

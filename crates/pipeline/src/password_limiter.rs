@@ -68,7 +68,7 @@ impl PasswordLimiter {
     /// checked.
     pub fn wait(&self, client: ClientAddress, now: Duration) -> Option<Duration> {
         let full_at =
-            self.full_at.get(&client).copied().unwrap_or_else(|| match self.has_place() {
+            self.full_at.get(&client).copied().unwrap_or_else(|| match self.has_space() {
                 true => Duration::ZERO,
                 false => self.others_full_at,
             });
@@ -78,20 +78,20 @@ impl PasswordLimiter {
 
     /// Counts a wrong password from this address.
     pub fn note_wrong(&mut self, client: ClientAddress, now: Duration) {
-        if !self.has_place() && GUESS_INTERVAL <= now.saturating_sub(self.swept_at) {
+        if !self.has_space() && GUESS_INTERVAL <= now.saturating_sub(self.swept_at) {
             self.swept_at = now;
             self.full_at.retain(|_, full_at| now < *full_at);
         }
-        let has_place = self.has_place();
+        let has_space = self.has_space();
         let full_at = match self.full_at.get_mut(&client) {
             Some(full_at) => full_at,
-            None if has_place => self.full_at.entry(client).or_default(),
+            None if has_space => self.full_at.entry(client).or_default(),
             None => &mut self.others_full_at,
         };
         *full_at = now.max(*full_at) + GUESS_INTERVAL;
     }
 
-    fn has_place(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.full_at.len() < GUESS_ADDRESSES_MAX
     }
 }

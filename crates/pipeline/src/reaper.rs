@@ -27,8 +27,8 @@ pub fn drop_elsewhere<T: Any + Send>(value: T) {
     }
 }
 
-/// Drops a value that holds this much memory: on the reaper's thread when it is so much that
-/// dropping it here would hold up the caller.
+/// Drops a value that holds this much memory: on the reaper's thread if it is so large that
+/// dropping it here would delay the caller.
 pub fn drop_sized<T: Any + Send>(value: T, bytes: usize) {
     if BYTES_FREED_INLINE < bytes {
         drop_elsewhere(value);

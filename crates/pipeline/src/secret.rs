@@ -1,7 +1,7 @@
 //! Compares secrets for every protocol that asks for one.
 
-/// Compares two secrets in a time that depends only on the length of `given`, which whoever
-/// measures it knows already.
+/// Compares two secrets in a time that depends only on the length of `given`, which an attacker
+/// who measures the time knows already.
 pub fn is_secret(given: &[u8], expected: &[u8]) -> bool {
     let same_length = given.len() == expected.len();
     // With a wrong length compare `given` with itself: the work is the same either way.

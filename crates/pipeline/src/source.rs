@@ -157,8 +157,8 @@ pub struct SourceInfo {
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// Answers requests for keys that are not in memory. It never blocks; its work happens on threads
-/// of its own.
+/// Answers requests for keys that are not in memory. None of its functions blocks: a source works
+/// on other threads, or in a runtime that runs while the pipeline's thread waits.
 pub trait Source: Send {
     /// Accepts a request, or fails because the request queue is full. It may wait for
     /// [`Source::flush`] before it does anything.

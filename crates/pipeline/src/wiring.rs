@@ -27,7 +27,7 @@ use busload_io::{
 use busload_log::Progress;
 
 use crate::{
-    batch::Batch,
+    batch::RequestBatch,
     limits::{BATCH_COUNT, HOUSEKEEPING_INTERVAL, SHUTDOWN_GRACE, SHUTDOWN_QUIET},
     net::NetStage,
     tx::{Now, Signals, Tx},
@@ -48,7 +48,7 @@ pub enum Ending {
 /// Runs net and tx in the calling thread.
 pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) -> Ending {
     let (progress, signals) = (tx.progress.clone(), tx.signals.clone());
-    let mut batch = Batch::default();
+    let mut batch = RequestBatch::default();
     let mut housekeeping = Housekeeping::default();
     let mut shutdown = Shutdown::default();
     loop {
@@ -112,7 +112,7 @@ pub fn run_threads<N: Net + Send + 'static>(
             to_tx,
             from_tx: to_net,
             answers: answers_to_net,
-            free: (0..BATCH_COUNT).map(|_| Batch::default()).collect(),
+            free: (0..BATCH_COUNT).map(|_| RequestBatch::default()).collect(),
             sleeper,
             parked,
             progress,
@@ -131,9 +131,9 @@ pub fn run_threads<N: Net + Send + 'static>(
         return join(net_thread);
     };
 
-    let mut taken: Vec<Batch> = Vec::new();
+    let mut taken: Vec<RequestBatch> = Vec::new();
     let mut housekeeping = Housekeeping::default();
-    let mut waiting_answers: Option<Batch> = None;
+    let mut waiting_answers: Option<RequestBatch> = None;
     loop {
         let closed = requests.is_closed();
         requests.drain_into(&mut taken);
@@ -146,7 +146,7 @@ pub fn run_threads<N: Net + Send + 'static>(
         // Hand over to the log once and wake net once for all of the batches.
         tx.end_turn();
         for batch in taken.drain(..) {
-            // The queue is never full: it has a place for every batch. It refuses one only when net
+            // The queue is never full: it has a slot for every batch. It refuses one only when net
             // is gone.
             let _ = finished.try_send(batch);
         }
@@ -167,7 +167,7 @@ pub fn run_threads<N: Net + Send + 'static>(
         if hand_over(&mut answers, &mut waiting_answers) {
             net_notify.notify();
         } else if requests.is_empty() && !requests.is_closed() {
-            // With answers that found no free place tx sleeps, too: net wakes it when it has taken
+            // With answers that found no free slot tx sleeps, too: net wakes it when it has taken
             // some.
             let deadline = if waiting_answers.is_some() { None } else { tx.next_deadline() };
             waker.park(earliest(housekeeping.wait(now), None, deadline, now));
@@ -189,13 +189,13 @@ fn leak(tx: Tx) {
 }
 
 /// Number of batches of late answers on their way to net. They have a queue of their own: the other
-/// queue has exactly as many places as there are batches of requests, and must never refuse one of
+/// queue has exactly as many slots as there are batches of requests, and must never refuse one of
 /// those.
 const ANSWER_BATCHES_MAX: usize = 2;
 
-/// Hands late answers to net, if there are any and the queue has a free place. Returns whether it
+/// Hands late answers to net, if there are any and the queue has a free slot. Returns whether it
 /// did.
-fn hand_over(answers: &mut Sender<Batch>, waiting: &mut Option<Batch>) -> bool {
+fn hand_over(answers: &mut Sender<RequestBatch>, waiting: &mut Option<RequestBatch>) -> bool {
     let Some(batch) = waiting.take() else { return false };
     match answers.try_send(batch) {
         Ok(()) => true,
@@ -212,12 +212,12 @@ fn join(thread: thread::JoinHandle<Ending>) -> Ending {
 
 struct NetThread<N: Net> {
     net: NetStage<N>,
-    to_tx: Sender<Batch>,
-    from_tx: Receiver<Batch>,
+    to_tx: Sender<RequestBatch>,
+    from_tx: Receiver<RequestBatch>,
     /// Late answers. Their batches do not circulate.
-    answers: Receiver<Batch>,
+    answers: Receiver<RequestBatch>,
     /// Circulating batches that are neither in a queue nor with tx.
-    free: Vec<Batch>,
+    free: Vec<RequestBatch>,
     sleeper: Sleeper,
     parked: ThreadWaker,
     progress: Progress,
@@ -260,11 +260,11 @@ impl<N: Net> NetThread<N> {
                 self.net.deliver(&mut batch);
                 self.free.push(batch);
             } else {
-                // The queue has a place for every batch. It refuses one only when tx is gone.
+                // The queue has a slot for every batch. It refuses one only when tx is gone.
                 let handed = self.to_tx.try_send(batch);
                 assert!(
                     handed.is_ok() || self.to_tx.is_closed(),
-                    "a batch of requests found no place"
+                    "a batch of requests found no slot"
                 );
                 self.tx_notify.notify();
             }
@@ -272,7 +272,7 @@ impl<N: Net> NetThread<N> {
     }
 
     /// Delivers late answers. `spare` is empty, before and after.
-    fn deliver_answers(&mut self, spare: &mut Vec<Batch>) {
+    fn deliver_answers(&mut self, spare: &mut Vec<RequestBatch>) {
         self.answers.drain_into(spare);
         if spare.is_empty() {
             return;
@@ -280,7 +280,7 @@ impl<N: Net> NetThread<N> {
         for mut batch in spare.drain(..) {
             self.net.deliver(&mut batch);
         }
-        // tx may wait for the free place.
+        // tx may wait for the free slot.
         self.tx_notify.notify();
     }
 
@@ -304,7 +304,7 @@ impl<N: Net> NetThread<N> {
     }
 }
 
-/// Waker for a thread that waits in two different places.
+/// Waker for a thread that waits for two different things.
 struct JoinedWaker {
     driver: Waker,
     thread: Waker,

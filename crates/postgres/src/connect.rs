@@ -111,10 +111,10 @@ async fn connect_host(
 ) -> Result<Connected, String> {
     let password = find_password(settings, host).await?;
     let mut causes = Vec::new();
-    for place in places(settings, host).await? {
-        for encryption in encryptions(settings.server.tls.mode, &place) {
+    for address in host_addresses(settings, host).await? {
+        for encryption in encryptions(settings.server.tls.mode, &address) {
             let attempt =
-                Attempt { settings, host, place: &place, password: password.as_ref(), tls };
+                Attempt { settings, host, address: &address, password: password.as_ref(), tls };
             match attempt.run(*encryption).await {
                 Ok(connected) => return Ok(connected),
                 Err(failure) => {
@@ -148,14 +148,14 @@ async fn find_password(settings: &Settings, host: &Host) -> Result<Option<Passwo
 
 /// Target of a socket: an address or a path.
 #[derive(Clone, Debug)]
-enum Place {
+enum HostAddress {
     Tcp(IpAddr),
     Unix(PathBuf),
 }
 
-async fn places(settings: &Settings, host: &Host) -> Result<Vec<Place>, String> {
+async fn host_addresses(settings: &Settings, host: &Host) -> Result<Vec<HostAddress>, String> {
     let (name, port) = match host {
-        Host::Unix { directory, .. } => return Ok(vec![Place::Unix(directory.clone())]),
+        Host::Unix { directory, .. } => return Ok(vec![HostAddress::Unix(directory.clone())]),
         Host::Tcp { name, port } => (name.as_str(), *port),
     };
     let limit = settings.server.connect_timeout;
@@ -163,9 +163,9 @@ async fn places(settings: &Settings, host: &Host) -> Result<Vec<Place>, String> 
         Err(_) => Err(format!("the host's address was not found within {limit:?}")),
         Ok(Err(error)) => Err(describe_io(&error)),
         Ok(Ok(addresses)) => {
-            let addresses: Vec<Place> = addresses
+            let addresses: Vec<HostAddress> = addresses
                 .take(ADDRESSES_PER_HOST_MAX)
-                .map(|address| Place::Tcp(address.ip()))
+                .map(|address| HostAddress::Tcp(address.ip()))
                 .collect();
             if addresses.is_empty() {
                 Err("the host has no address".to_owned())
@@ -185,9 +185,9 @@ enum Encryption {
 }
 
 /// Returns the encryptions to try, in order; see the table of [`crate::tls`].
-fn encryptions(mode: SslMode, place: &Place) -> &'static [Encryption] {
-    match (mode, place) {
-        (_, Place::Unix(_)) | (SslMode::Disable, _) => &[Encryption::Plain],
+fn encryptions(mode: SslMode, address: &HostAddress) -> &'static [Encryption] {
+    match (mode, address) {
+        (_, HostAddress::Unix(_)) | (SslMode::Disable, _) => &[Encryption::Plain],
         (SslMode::Allow, _) => &[Encryption::Plain, Encryption::Required],
         (SslMode::Prefer, _) => &[Encryption::IfOffered, Encryption::Plain],
         (SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull, _) => &[Encryption::Required],
@@ -204,7 +204,7 @@ struct Failure {
 struct Attempt<'a> {
     settings: &'a Settings,
     host: &'a Host,
-    place: &'a Place,
+    address: &'a HostAddress,
     password: Option<&'a Password>,
     tls: Option<&'a MakeRustlsConnect>,
 }
@@ -258,14 +258,14 @@ impl Attempt<'_> {
     fn config(&self) -> Config {
         let server = &self.settings.server;
         let mut config = Config::new();
-        match (self.host, self.place) {
-            (Host::Tcp { name, port }, Place::Tcp(address)) => {
+        match (self.host, self.address) {
+            (Host::Tcp { name, port }, HostAddress::Tcp(address)) => {
                 config.host(name).hostaddr(*address).port(*port);
             }
-            (Host::Unix { port, .. } | Host::Tcp { port, .. }, Place::Unix(directory)) => {
+            (Host::Unix { port, .. } | Host::Tcp { port, .. }, HostAddress::Unix(directory)) => {
                 config.host_path(directory).port(*port);
             }
-            (Host::Unix { port, .. }, Place::Tcp(address)) => {
+            (Host::Unix { port, .. }, HostAddress::Tcp(address)) => {
                 config.hostaddr(*address).port(*port);
             }
         }

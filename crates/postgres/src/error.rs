@@ -79,7 +79,7 @@ pub enum SettingsError {
         /// Nearest name, or all names.
         hint: String,
     },
-    /// The same option is given in two places.
+    /// The same option is given twice.
     #[error("{0} is given twice")]
     Twice(String),
     /// An option that must be given is missing.

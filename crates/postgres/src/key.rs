@@ -11,8 +11,8 @@
 //! | length | four bytes, only of text or bytes that further parts follow |
 //! | content | text and bytes as they are, a UUID's 16 bytes, an integer's 8 that sort as it does |
 //!
-//! Keys of one column sort as an index with C collation does. For all others the order is just some
-//! total order.
+//! Keys of one column sort as an index with C collation does. Others have some fixed total
+//! order.
 
 mod parse;
 #[cfg(test)]

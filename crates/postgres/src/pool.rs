@@ -60,7 +60,7 @@ pub trait Session: Sized + Send + Sync + 'static {
     /// Resolves when the session can no longer be used, with the reason as a text for people
     /// ([`Ended::wait`](crate::connect::Ended::wait)).
     fn ended(&self) -> impl Future<Output = Arc<str>> + Send;
-    /// Returns whether the session has ended already. A session that has is never leased.
+    /// Returns whether the session has ended already. An ended session is never leased.
     fn is_over(&self) -> bool;
 }
 

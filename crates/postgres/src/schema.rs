@@ -1,4 +1,4 @@
-//! Knowledge that a session has of its relation, checked whenever a session is opened.
+//! Facts about a table's relation, which each session checks when it is opened.
 //!
 //! A table is served only if an index finds its keys: the relation exists and stores rows itself,
 //! key columns have a supported type, a unique index covers exactly them, the role has the

@@ -36,7 +36,8 @@ use crate::{
 pub struct PgService {
     pool: Pool<PgSession>,
     context: Arc<Context>,
-    /// Timeout of a request: a batch that has found no session for so long has no waiters any more.
+    /// Timeout of a request: a batch that has found no session for this long has no waiters any
+    /// more.
     timeout: Duration,
     /// Number of sessions that may have to be reopened for one batch.
     sessions: usize,

@@ -128,8 +128,8 @@ impl Store<'_> {
         }
     }
 
-    /// Sends one statement. Once it has succeeded, nothing of it is sent again, whatever happens to
-    /// rows it has missed.
+    /// Sends one statement, and then again, each alone, the entries whose rows it has missed. If
+    /// one of these fails, the others stay written and are not sent again.
     async fn batch(
         self,
         keys: &[Key],

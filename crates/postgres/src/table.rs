@@ -93,7 +93,7 @@ impl<R: Reply<PgService>> Table<R> {
     /// Waits until it is known whether Postgres can be reached and the relation fits the settings.
     ///
     /// # Errors
-    /// Returns why the table cannot be served now. It keeps trying all the same.
+    /// Returns why the table cannot be served now. The pool keeps trying to connect.
     pub async fn connected(&self) -> Result<(), Error> {
         self.batcher.service().pool().first_attempt().await
     }
@@ -199,7 +199,7 @@ impl<R: Reply<PgService>> Table<R> {
     ///
     /// # Errors
     /// Returns the reply if the queue is full or closed.
-    pub fn submit_read(
+    pub fn submit_load(
         &self,
         key: Key,
         reply: R,
@@ -213,7 +213,7 @@ impl<R: Reply<PgService>> Table<R> {
     ///
     /// # Errors
     /// Returns the reply if the queue is full or closed.
-    pub fn submit_write(
+    pub fn submit_store(
         &self,
         key: Key,
         write: RowWrite,
@@ -283,14 +283,14 @@ impl Table {
     /// Returns why the request was refused or failed, see [`Error`].
     pub async fn get(&self, key: &[u8]) -> Result<Option<Row>, Error> {
         let (sender, receiver) = oneshot::channel();
-        let request = self.submit_read(self.parse_key(key)?, Waiter::read(sender), None);
+        let request = self.submit_load(self.parse_key(key)?, Waiter::read(sender), None);
         let request = request.map_err(|refused| read_error(refused.reason.into()))?;
         self.answer(request, receiver).await
     }
 
     /// Sets the value of a table with one value column.
     ///
-    /// A write whose future is dropped may be made all the same.
+    /// A write may still be made after its future was dropped.
     ///
     /// # Errors
     /// See [`Error`]; after [`Error::OutcomeUnknown`] the write may have been made.
@@ -347,7 +347,7 @@ impl Table {
 
     async fn write(&self, key: &[u8], write: RowWrite) -> Result<u64, Error> {
         let (sender, receiver) = oneshot::channel();
-        let request = self.submit_write(self.parse_key(key)?, write, Waiter::write(sender), None);
+        let request = self.submit_store(self.parse_key(key)?, write, Waiter::write(sender), None);
         let request = request.map_err(|refused| write_error(refused.reason.into()))?;
         self.answer(request, receiver).await
     }

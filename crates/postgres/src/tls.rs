@@ -94,7 +94,7 @@ pub enum ClientCertificate {
         /// File with its key.
         key: Option<PathBuf>,
     },
-    /// A certificate in the usual place, if it exists.
+    /// A certificate at its default path, if it exists.
     FilesIfThere {
         /// The certificate and those between it and the root.
         certificate: PathBuf,

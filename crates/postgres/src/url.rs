@@ -37,8 +37,8 @@ impl Url {
             .ok_or_else(|| problem(EXPECTED))?;
         let mut url = Self::default();
         let rest = url.take_user(rest)?;
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (hosts, dbname) = place.split_once('/').unwrap_or((place, ""));
+        let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (hosts, dbname) = location.split_once('/').unwrap_or((location, ""));
         url.hosts = parse_hosts(hosts)?;
         url.dbname = parse_dbname(dbname)?;
         url.query = parse_query(query)?;

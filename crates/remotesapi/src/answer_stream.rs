@@ -14,9 +14,8 @@ use std::{
     task::{Context, Poll},
 };
 
-use busload_calls::Deadline;
+use busload_calls::{Deadline, DeadlineTimer};
 use futures_util::{Stream, StreamExt, stream::BoxStream};
-use tokio::time::{Sleep, sleep_until};
 use tonic::Status as Refusal;
 
 pub use self::batches::Batched;
@@ -27,8 +26,7 @@ use crate::limits::BATCHES_AHEAD_MAX;
 /// client's deadline has passed.
 pub struct AnswerStream<T> {
     answers: BoxStream<'static, Result<T, Refusal>>,
-    deadline: Deadline,
-    end: Option<Pin<Box<Sleep>>>,
+    deadline: DeadlineTimer,
     is_over: bool,
 }
 
@@ -47,12 +45,7 @@ impl<T: Send + 'static> AnswerStream<T> {
         let answers = move |batch| batches::answers(batch, answer.clone());
         let answers =
             Batches::new(requests).map(answers).buffered(BATCHES_AHEAD_MAX).flatten().boxed();
-        let end = deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
-        Self { answers, deadline, end, is_over: false }
-    }
-
-    fn is_past_deadline(&mut self, context: &mut Context<'_>) -> bool {
-        self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready())
+        Self { answers, deadline: deadline.timer(), is_over: false }
     }
 }
 
@@ -63,9 +56,9 @@ impl<T: Send + 'static> Stream for AnswerStream<T> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        let polled = match self.is_past_deadline(context) {
-            true => Poll::Ready(Some(Err(self.deadline.passed()))),
-            false => self.answers.poll_next_unpin(context),
+        let polled = match self.deadline.poll_passed(context) {
+            Poll::Ready(passed) => Poll::Ready(Some(Err(passed))),
+            Poll::Pending => self.answers.poll_next_unpin(context),
         };
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             self.is_over = true;

@@ -8,7 +8,7 @@
 //!  download ---> get -----+                                  that the URL was made for
 //! ```
 //!
-//! A bundle is looked up by a hash of its table and its addresses, so all who ask for the same
+//! A bundle is looked up by a hash of its table and its addresses, so all requests for the same
 //! chunks share the work and the bytes. A chunk can get another record later, when the store finds
 //! it in another file. The check in the URL detects that, and the URL is then no longer valid.
 //!
@@ -208,7 +208,7 @@ impl BundleCache {
         Ok(((encoded.bundle.as_ref() == Some(bundle)).then(|| encoded.bytes.clone()), origin))
     }
 
-    /// Returns the bundle from memory, or encodes it once for all who ask for it now.
+    /// Returns the bundle from memory, or encodes it once for all requests for it.
     async fn encoded(
         &self,
         store: &Store,

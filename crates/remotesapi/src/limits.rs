@@ -30,7 +30,7 @@ pub const RECORDS_AT_ONCE_MAX: usize = 16;
 pub const RECORDS_ENCODING_BYTES_MAX: u64 = 64 << 20;
 /// The same limit for bundles that are encoded again for downloads.
 pub const RECORDS_REENCODING_BYTES_MAX: u64 = 64 << 20;
-/// Encoding a bundle may take one part in so many of the time for an answer. Chunks of a bundle
+/// Encoding a bundle may take the time for an answer divided by this. Chunks of a bundle
 /// that takes longer are served from their table files. With the default timeout this is 2.5 s,
 /// longer than 4 MiB take unless the store is behind a slow link.
 pub const RECORDS_ENCODING_DIVISOR: u32 = 4;

@@ -1,5 +1,5 @@
-//! Configuration of the server: flags win over the environment, that over the file, and that over
-//! defaults.
+//! Configuration of the server: a flag overrides the environment, the environment the file, and the
+//! file the defaults.
 //!
 //! ```text
 //!  flags --+
@@ -248,7 +248,7 @@ fn resolve(
 }
 
 /// Settings of the HTTP front. It asks for the password only where it does not listen on loopback:
-/// whoever reaches a loopback address may use this machine anyway.
+/// clients that reach a loopback address may use this machine anyway.
 fn front(
     (url, hosts): (Option<HttpUrl>, Vec<HostName>),
     http: Option<SocketAddr>,

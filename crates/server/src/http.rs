@@ -12,9 +12,9 @@
 //! **Limits** ([`limits`]). The number of connections is bounded, and further ones wait to be
 //! accepted. Connections are closed when they are idle, or when their clients stop taking answers.
 //! Requests and answers in memory count against budgets. **Access** (`access`). On loopback
-//! addresses no client is asked for a password, elsewhere every client is; the configuration makes
-//! sure that there is one. Where no password is asked for, requests for foreign host names are
-//! refused (`names`).
+//! addresses clients need no password, elsewhere every client needs it; the configuration makes
+//! sure that there is one. Where clients need none, the front refuses requests for foreign host
+//! names (`names`).
 
 mod accept;
 mod access;

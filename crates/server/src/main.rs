@@ -3,7 +3,7 @@
 //! ```text
 //!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> threads log, zero-ahead
 //!   |         |         +--> threads signals, http
-//!   |         |         +--> sources: a thread for each Postgres table
+//!   |         |         +--> Postgres tables: on the main thread, or with net a thread for each
 //!   |         |         +--> chunk stores: threads `chunks`
 //!   |         +----> check: the same start on a copy-on-write disk
 //!   +----> tools: log, cache, chunks

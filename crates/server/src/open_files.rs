@@ -61,7 +61,7 @@ impl Connections {
         u64::from(self.clients) + u64::from(self.http) + BESIDE
     }
 
-    /// Returns the connections that fit into so many files, at least one of each kind.
+    /// Returns the connections that fit into this many files, at least one of each kind.
     fn within(self, limit: u64) -> Self {
         if self.files() <= limit {
             return self;

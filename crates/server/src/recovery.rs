@@ -1,4 +1,4 @@
-//! Recovery of the log at a start, and what people are told about it.
+//! Recovers the log at a start, and reports progress and outcome to the user.
 
 use std::{
     fs,

@@ -9,8 +9,8 @@
 //!    --> log synced --> exit
 //! ```
 //!
-//! Addresses come first, so that a port in use is known before minutes of recovery. The server
-//! starts even if a source cannot be reached.
+//! The server binds its addresses first, so that a port in use fails the start at once and not
+//! after minutes of recovery. It starts even if a source cannot be reached.
 
 use std::{fmt::Write, sync::Arc, thread::JoinHandle};
 
@@ -28,7 +28,7 @@ use crate::{
     http, logger, open_files,
     recovery::{Recovered, recover},
     signals,
-    sources::{RuntimePlacement, Sources, attach_chunks},
+    sources::{PostgresTables, RuntimePlacement, attach_chunks},
     status::Status,
 };
 
@@ -55,7 +55,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let tx_waker = ThreadWaker::current();
     // The thread that executes transactions polls the sources. With no net threads it waits for
     // sockets, too, and runs the sources' tasks while it waits.
-    let (place, waker) = match config.net_threads {
+    let (placement, waker) = match config.net_threads {
         0 => (RuntimePlacement::Embedded(Arc::default()), net.waker()),
         _ => (RuntimePlacement::Threads(tx_waker.waker()), tx_waker.waker()),
     };
@@ -63,13 +63,13 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     // The stores open while the sources connect to Postgres.
     let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
     status.serve_stores(Arc::clone(&chunk_stores));
-    let sources = Sources::start(&config.postgres, &clock, place)?;
-    sources.wait_for_first_attempts();
+    let postgres = PostgresTables::start(&config.postgres, &clock, placement)?;
+    postgres.wait_for_first_attempts();
     chunk_stores.wait_for_first_attempts();
-    sources.attach(&mut tx);
+    postgres.attach(&mut tx);
     attach_chunks(&chunk_stores, &mut tx, &status.signals, &waker);
-    status.watch(sources.watched());
-    if let Some(embedded_runtime) = sources.embedded_runtime() {
+    status.add_postgres(postgres.metrics());
+    if let Some(embedded_runtime) = postgres.embedded_runtime() {
         net.set_idle(Box::new(embedded_runtime));
     }
 
@@ -82,7 +82,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
         _ => wiring::run_threads(stage, tx, clock, &tx_waker),
     };
     if matches!(ending, Ending::Stopped) {
-        sources.stop();
+        postgres.stop();
         chunk_stores.stop();
     }
     end(ending, log_threads, &progress)

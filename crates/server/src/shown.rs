@@ -1,5 +1,5 @@
-//! Texts from outside that an answer or a log line repeats: cut, so that a long one costs no more
-//! than a line.
+//! Cuts texts from outside before an answer or a log line repeats them, so that a long text takes
+//! no more than a line.
 
 use std::borrow::Cow;
 

@@ -12,7 +12,7 @@ use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
 use busload_remotesapi::RemotesapiStats;
 
-use crate::{chunk_stores::ChunkStores, sources::TableMetrics};
+use crate::{chunk_stores::ChunkStores, sources::PostgresTableMetrics};
 
 /// State that all threads of the server share.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub struct Status {
     /// Progress of the log; set when the log is recovered.
     progress: OnceLock<Progress>,
     /// Postgres tables; set when their sources have started.
-    tables: OnceLock<Vec<TableMetrics>>,
+    postgres: OnceLock<Vec<PostgresTableMetrics>>,
     /// Chunk stores; set when they have started to open.
     chunk_stores: OnceLock<Arc<ChunkStores>>,
     /// Counters of Dolt's clients.
@@ -62,14 +62,14 @@ impl Status {
     }
 
     /// Adds the Postgres tables, for their metrics.
-    pub fn watch(&self, tables: Vec<TableMetrics>) {
+    pub fn add_postgres(&self, tables: Vec<PostgresTableMetrics>) {
         // Once per process.
-        let _ = self.tables.set(tables);
+        let _ = self.postgres.set(tables);
     }
 
     /// Returns the Postgres tables.
-    pub fn tables(&self) -> &[TableMetrics] {
-        self.tables.get().map_or(&[], Vec::as_slice)
+    pub fn postgres(&self) -> &[PostgresTableMetrics] {
+        self.postgres.get().map_or(&[], Vec::as_slice)
     }
 
     /// Adds the chunk stores, which HTTP and gRPC serve from now on.

@@ -122,7 +122,7 @@ impl Building {
         if let Building::Packed { packed, count } = self {
             let is_full = SMALL_HASH_FIELDS_MAX <= *count && packed::get(packed, field).is_none();
             let set = if is_full {
-                Set::NoRoom
+                Set::TooLong
             } else {
                 packed::set(packed, field, value, SMALL_HASH_BYTES_MAX)
             };
@@ -132,7 +132,7 @@ impl Building {
                     return 1;
                 }
                 Set::Replaced => return 0,
-                Set::NoRoom => {}
+                Set::TooLong => {}
             }
             let mut indexed = Index::new_boxed(heap);
             for (field, value) in packed::pairs(packed) {

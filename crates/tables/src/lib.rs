@@ -33,7 +33,7 @@ pub mod effect;
 pub mod limits;
 
 pub use tables::{HugeValue, KeyHash, StringValue, Sweep, TableId, Tables, UnixMs};
-pub use value::{HashIter, HashPlace, HashRef, StringRef, Value, ValueKind};
+pub use value::{HashCursor, HashIter, HashRef, StringRef, Value, ValueKind};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ pub(crate) enum Set {
     Added,
     Replaced,
     /// The hash would become longer than allowed; it is unchanged.
-    NoRoom,
+    TooLong,
 }
 
 /// Iterator over the pairs of a packed hash.
@@ -29,13 +29,13 @@ pub(crate) fn get<'a>(packed: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
 pub(crate) fn set(packed: &mut Vec<u8>, field: &[u8], value: &[u8], bytes_max: usize) -> Set {
     let new_len = string_len(field) + string_len(value);
     match find(packed, field) {
-        None if bytes_max < packed.len() + new_len => Set::NoRoom,
+        None if bytes_max < packed.len() + new_len => Set::TooLong,
         None => {
             push_string(packed, field);
             push_string(packed, value);
             Set::Added
         }
-        Some((start, end)) if bytes_max < packed.len() - (end - start) + new_len => Set::NoRoom,
+        Some((start, end)) if bytes_max < packed.len() - (end - start) + new_len => Set::TooLong,
         Some((start, end)) => {
             // The pair moves to the end: the order of fields carries no meaning.
             packed.drain(start..end);
@@ -119,10 +119,10 @@ mod tests {
         assert_eq!(set(&mut packed, b"a", b"1", 400), Set::Added);
         assert_eq!(set(&mut packed, b"", &[7; 300], 400), Set::Added);
         assert_eq!(set(&mut packed, b"a", b"", 400), Set::Replaced);
-        assert_eq!(set(&mut packed, b"b", &[0; 200], 400), Set::NoRoom);
+        assert_eq!(set(&mut packed, b"b", &[0; 200], 400), Set::TooLong);
         let len = packed.len();
         assert_eq!(set(&mut packed, b"", &[8; 300], len), Set::Replaced);
-        assert_eq!(set(&mut packed, b"", &[8; 301], len), Set::NoRoom);
+        assert_eq!(set(&mut packed, b"", &[8; 301], len), Set::TooLong);
         assert_eq!(get(&packed, b""), Some(&[8; 300][..]));
         assert_eq!((get(&packed, b"a"), get(&packed, b"b")), (Some(&b""[..]), None));
         assert_eq!(pairs(&packed).count(), 2);

@@ -367,8 +367,8 @@ impl Tables {
     }
 
     /// Finds entries whose expiry is at or before `now`, visiting at most about `budget` entries
-    /// (one segment, under 900 entries, at least), and remembers its place. It removes nothing: the
-    /// caller deletes the emitted entries; those that it leaves are found again.
+    /// (one segment, under 900 entries, at least), and remembers its position. It removes nothing:
+    /// the caller deletes the emitted entries; those that it leaves are found again.
     ///
     /// Costs nothing while nothing is due. Otherwise a pass looks into every part of the table that
     /// holds something due, so when expiries are spread over all keys the caller bounds the work by

@@ -50,7 +50,7 @@ pub struct HashIter<'a> {
 
 /// Position of an iteration over the fields of a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HashPlace(index::IterPlace);
+pub struct HashCursor(index::IterCursor);
 
 enum HashIterInner<'a> {
     Packed(packed::Pairs<'a>),
@@ -165,13 +165,13 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Continues at a place that [`HashIter::place`] returned. The hash must not have changed
+    /// Continues at a cursor that [`HashIter::cursor`] returned. The hash must not have changed
     /// since.
-    pub fn iter_from(&self, place: HashPlace) -> HashIter<'a> {
+    pub fn iter_from(&self, cursor: HashCursor) -> HashIter<'a> {
         match self.fields {
             Fields::Packed(_) => self.iter(),
             Fields::Indexed(index, _) => {
-                HashIter { inner: HashIterInner::Indexed(index.iter_from(place.0)) }
+                HashIter { inner: HashIterInner::Indexed(index.iter_from(cursor.0)) }
             }
         }
     }
@@ -192,12 +192,12 @@ impl<'a> HashRef<'a> {
 }
 
 impl HashIter<'_> {
-    /// Returns the place where [`HashRef::iter_from`] continues; `None` for a hash small enough to
+    /// Returns the cursor where [`HashRef::iter_from`] continues; `None` for a hash small enough to
     /// be iterated at once.
-    pub fn place(&self) -> Option<HashPlace> {
+    pub fn cursor(&self) -> Option<HashCursor> {
         match &self.inner {
             HashIterInner::Packed(_) => None,
-            HashIterInner::Indexed(entries) => Some(HashPlace(entries.place())),
+            HashIterInner::Indexed(entries) => Some(HashCursor(entries.cursor())),
         }
     }
 }

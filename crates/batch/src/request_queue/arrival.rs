@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::RequestQueue;
-use super::entry::{Class, Entry, EntryId, EntryPlace, Size};
+use super::entry::{Class, Entry, EntryId, EntryState, Size};
 use super::keys::KeyId;
 use super::list::{Link, List};
 use super::waiters::{Counted, NewWaiter};
@@ -60,16 +60,16 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         receipt: Option<T::Receipt>,
         deadline: Option<Duration>,
     ) -> RequestId {
-        self.load.add_requests(1);
-        let counted = match self.entries[entry].place {
-            EntryPlace::InFlight(batch) => {
+        self.pending.add_requests(1);
+        let counted = match self.entries[entry].state {
+            EntryState::InFlight(batch) => {
                 if self.entries[entry].waiters.is_empty() {
                     self.in_flight_batches.await_entry(batch);
                 }
                 Counted::UntilAnswer
             }
             _ if self.settings.dispatch == DispatchPolicy::Immediate => Counted::UntilAnswer,
-            EntryPlace::Blocked | EntryPlace::Queued(_) => Counted::UntilDispatch,
+            EntryState::Blocked | EntryState::Queued(_) => Counted::UntilDispatch,
         };
         let id = self.waiters.insert(NewWaiter { waiter, receipt, entry, counted, deadline });
         self.entries[entry]
@@ -97,8 +97,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let receipt = earlier.merge(write)?;
         let before = entry.size;
         entry.size = before.merged(bytes, earlier.bytes());
-        self.load.resize(before.bytes(), entry.size.bytes());
-        if let EntryPlace::Queued(_) = entry.place {
+        self.pending.resize(before.bytes(), entry.size.bytes());
+        if let EntryState::Queued(_) = entry.state {
             self.queues.resize(entry.class, before.bytes(), entry.size.bytes());
         }
         Ok((id, receipt))
@@ -107,15 +107,15 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Opens an entry behind all others of `key`.
     #[inline]
     fn open(&mut self, key: KeyId, class: Class, write: Option<T>, size: Size) -> EntryId {
-        self.load.resize(0, size.bytes());
+        self.pending.resize(0, size.bytes());
         let id = self.entries.insert(Entry {
             key,
             class,
             write,
             size,
-            place: EntryPlace::Blocked,
+            state: EntryState::Blocked,
             waiters: List::new(),
-            left_counted: 0,
+            cancelled_counted: 0,
             of_key: Link::NONE,
             of_queue: Link::NONE,
         });

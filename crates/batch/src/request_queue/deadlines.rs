@@ -46,7 +46,7 @@ impl Deadlines {
         }
     }
 
-    /// Returns the nearest deadline. After [`Deadlines::forget`] its request is still there.
+    /// Returns the nearest deadline. [`Deadlines::forget`] makes sure that its request is there.
     pub fn first(&self) -> Option<Deadline> {
         let unsorted = self.unsorted.peek().map(|Reverse(deadline)| *deadline);
         match (self.sorted.front().copied(), unsorted) {

@@ -3,10 +3,10 @@
 use std::hash::Hash;
 
 use super::RequestQueue;
-use super::entry::{Class, EntryId, EntryPlace};
+use super::entry::{Class, EntryId, EntryState};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
-use crate::batch::{Batch, BatchId, Content};
+use crate::batch::{BatchId, Content, EntryBatch};
 use crate::limits::{KIND_SEARCH_BATCHES, SHARE_MIN_BATCHES};
 use crate::request::{Answered, Late, Stage};
 use crate::settings::DispatchPolicy;
@@ -14,20 +14,20 @@ use crate::write::Write;
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Takes a batch of `class` out of its queue, which is not empty.
-    pub(super) fn take_batch(&mut self, class: Class) -> Batch<K, T> {
-        let mut leaving = std::mem::take(&mut self.leaving);
+    pub(super) fn take_batch(&mut self, class: Class) -> EntryBatch<K, T> {
+        let mut picked = std::mem::take(&mut self.picked);
         let id = self.in_flight_batches.start(class, self.now);
-        self.pick(class, id, &mut leaving);
-        for (_, id) in &leaving {
+        self.pick(class, id, &mut picked);
+        for (_, id) in &picked {
             self.settle(self.entries[*id].key);
         }
-        leaving.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        self.in_flight_batches.fill(id, leaving.iter().map(|(_, entry)| *entry));
+        picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        self.in_flight_batches.fill(id, picked.iter().map(|(_, entry)| *entry));
         self.queues.set_busy(class);
-        self.stats.class_mut(class.operation()).count_dispatch(leaving.len());
-        let content = self.content(class, &mut leaving);
-        self.leaving = leaving;
-        Batch { id, content }
+        self.stats.class_mut(class.operation()).count_dispatch(picked.len());
+        let content = self.content(class, &mut picked);
+        self.picked = picked;
+        EntryBatch { id, content }
     }
 
     /// Finishes an entry in flight: its waiters get their answer, and entries that wait for it may
@@ -35,13 +35,13 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     #[inline]
     pub(super) fn finish(&mut self, id: EntryId, mut answer: impl FnMut(Answered<W, T::Receipt>)) {
         let entry = self.entries.remove(id);
-        self.load.remove_requests(entry.left_counted);
+        self.pending.remove_requests(entry.cancelled_counted);
         let mut next = entry.waiters.first();
         while let Some(waiter) = next {
             let waiter = self.waiters.remove(waiter);
             next = waiter.of_entry.next();
             if waiter.counted == Counted::UntilAnswer {
-                self.load.remove_requests(1);
+                self.pending.remove_requests(1);
             }
             answer(waiter.answered);
         }
@@ -57,21 +57,21 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         entry.waiters.unlink(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
         let (operation, stage) = (entry.class.operation(), entry.stage_after_leaving());
         let is_done = entry.waiters.is_empty()
-            && match entry.place {
-                EntryPlace::InFlight(batch) => {
+            && match entry.state {
+                EntryState::InFlight(batch) => {
                     self.in_flight_batches.release_entry(batch);
                     false
                 }
-                EntryPlace::Blocked | EntryPlace::Queued(_) => true,
+                EntryState::Blocked | EntryState::Queued(_) => true,
             };
         let waiter = self.waiters.remove(id);
         if stage != Stage::InFlight {
-            self.load.remove_requests(1);
+            self.pending.remove_requests(1);
         } else if self.settings.dispatch == DispatchPolicy::Immediate {
             // The batch may go on for others, with this request's share of the work.
-            self.entries[entry_id].left_counted += 1;
+            self.entries[entry_id].cancelled_counted += 1;
         } else if waiter.counted == Counted::UntilAnswer {
-            self.load.remove_requests(1);
+            self.pending.remove_requests(1);
         }
         if is_done {
             self.drop_waiting(entry_id);
@@ -91,30 +91,30 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             return;
         };
         let entry = &self.entries[first];
-        if entry.place == EntryPlace::Blocked && slot.lets_leave(entry.class.operation()) {
+        if entry.state == EntryState::Blocked && slot.may_dispatch(entry.class.operation()) {
             self.queues.push(&mut self.entries, first, self.now);
         }
     }
 
-    /// Moves entries from the queue of `class` to `leaving`: the first and those that may go with
+    /// Moves entries from the queue of `class` to `picked`: the first and those that may go with
     /// it.
-    fn pick(&mut self, class: Class, batch: BatchId, leaving: &mut Vec<(K, EntryId)>) {
+    fn pick(&mut self, class: Class, batch: BatchId, picked: &mut Vec<(K, EntryId)>) {
         let entries_max = self.takes_max(class);
         let mut next = self.queues.first(class);
         let kind = next.and_then(|first| self.kind(first));
         let mut others = entries_max.saturating_mul(KIND_SEARCH_BATCHES);
         let mut bytes = 0_usize;
-        while let Some(id) = next.filter(|_| leaving.len() < entries_max && 0 < others) {
+        while let Some(id) = next.filter(|_| picked.len() < entries_max && 0 < others) {
             next = self.entries[id].of_queue.next();
             if self.kind(id) != kind {
                 others -= 1;
                 continue;
             }
             bytes = bytes.saturating_add(self.entries[id].size.bytes());
-            if self.settings.batch_bytes_max < bytes && !leaving.is_empty() {
+            if self.settings.batch_bytes_max < bytes && !picked.is_empty() {
                 return;
             }
-            leaving.push((self.take(id, batch), id));
+            picked.push((self.take(id, batch), id));
         }
     }
 
@@ -124,8 +124,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         match (class, self.settings.dispatch) {
             (Class::Read, DispatchPolicy::WhenFree { min_batch }) => {
                 let outstanding = self.queues.reads_len() + self.in_flight_batches.read_entries();
-                let places = self.settings.batches_in_flight_max.saturating_sub(1).max(1);
-                let share = outstanding.div_ceil(places);
+                let slots = self.settings.batches_in_flight_max.saturating_sub(1).max(1);
+                let share = outstanding.div_ceil(slots);
                 max.min(share.max(min_batch.saturating_mul(SHARE_MIN_BATCHES)))
             }
             _ => max,
@@ -141,11 +141,11 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     fn take(&mut self, id: EntryId, batch: BatchId) -> K {
         self.queues.remove(&mut self.entries, id);
         let entry = &mut self.entries[id];
-        entry.place = EntryPlace::InFlight(batch);
+        entry.state = EntryState::InFlight(batch);
         if self.settings.dispatch != DispatchPolicy::Immediate {
-            self.load.remove_requests(entry.waiters.len());
+            self.pending.remove_requests(entry.waiters.len());
         }
-        self.load.resize(entry.size.bytes(), 0);
+        self.pending.resize(entry.size.bytes(), 0);
         let (key, operation) = (entry.key, entry.class.operation());
         let slot = &mut self.keys[key];
         slot.waiting.unlink(&mut self.entries, id, |entry| &mut entry.of_key);
@@ -153,12 +153,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         slot.key.clone()
     }
 
-    fn content(&mut self, class: Class, leaving: &mut Vec<(K, EntryId)>) -> Content<K, T> {
-        let leaving = leaving.drain(..);
+    fn content(&mut self, class: Class, picked: &mut Vec<(K, EntryId)>) -> Content<K, T> {
+        let picked = picked.drain(..);
         match class {
-            Class::Read => Content::Read(leaving.map(|(key, _)| key).collect()),
+            Class::Read => Content::Read(picked.map(|(key, _)| key).collect()),
             Class::Write { partition } => {
-                let entries = leaving.map(|(key, id)| {
+                let entries = picked.map(|(key, id)| {
                     let write = self.entries[id].write.take();
                     (key, write.expect("an entry of a partition has its write until it is sent"))
                 });
@@ -169,13 +169,13 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 
     /// Drops a pending entry that has no waiters left.
     fn drop_waiting(&mut self, id: EntryId) {
-        if let EntryPlace::Queued(_) = self.entries[id].place {
+        if let EntryState::Queued(_) = self.entries[id].state {
             self.queues.remove(&mut self.entries, id);
         }
         let key = self.entries[id].key;
         self.keys[key].waiting.unlink(&mut self.entries, id, |entry| &mut entry.of_key);
         let entry = self.entries.remove(id);
-        self.load.resize(entry.size.bytes(), 0);
+        self.pending.resize(entry.size.bytes(), 0);
         self.settle(key);
     }
 }

@@ -15,7 +15,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     pub fn take_waiting(&mut self, waiting: &mut Vec<Late<W>>) {
         for id in self.waiters.in_order() {
             if self.entries[self.waiters.arena[id].entry].waits() {
-                self.stats.left += 1;
+                self.stats.cancelled += 1;
                 let late = self.detach(id);
                 waiting.push(Late { stage: Stage::Waiting, ..late });
             }

@@ -23,10 +23,10 @@ pub(super) struct Entry<T> {
     /// The write, while it is pending.
     pub write: Option<T>,
     pub size: Size,
-    pub place: EntryPlace,
+    pub state: EntryState,
     pub waiters: List<WaiterMark>,
-    /// Number of waiters that left while the entry was in flight and count until it is finished.
-    pub left_counted: usize,
+    /// Waiters that were cancelled while the entry was in flight, and count until it is finished.
+    pub cancelled_counted: usize,
     /// Link in the list of the key's pending entries.
     pub of_key: Link<EntryMark>,
     /// Link in the queue of the class's entries that can be sent.
@@ -49,7 +49,7 @@ pub(super) struct Size {
 
 /// Progress of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EntryPlace {
+pub(super) enum EntryState {
     /// An earlier operation on its key is unfinished.
     Blocked,
     /// It can be sent.
@@ -93,7 +93,7 @@ impl Class {
 
 impl<T> Entry<T> {
     pub fn waits(&self) -> bool {
-        !matches!(self.place, EntryPlace::InFlight(_))
+        !matches!(self.state, EntryState::InFlight(_))
     }
 
     /// Returns how far a request has come whose waiter has been removed.

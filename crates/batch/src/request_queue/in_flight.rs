@@ -60,7 +60,8 @@ impl InFlightBatches {
         self.arena[Id::at(batch.slot)].awaited += 1;
     }
 
-    /// Records that an entry of a batch in flight lost its last waiter, or was answered to it.
+    /// Records that an entry of a batch in flight has no waiters any more: all were cancelled or
+    /// answered.
     pub fn release_entry(&mut self, batch: BatchId) {
         self.arena[Id::at(batch.slot)].awaited -= 1;
     }
@@ -102,7 +103,7 @@ impl InFlightBatches {
         self.arena.len()
     }
 
-    pub fn has_place(&self) -> bool {
+    pub fn has_free_slot(&self) -> bool {
         self.len() < self.max
     }
 

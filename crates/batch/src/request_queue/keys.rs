@@ -97,7 +97,7 @@ impl<K> KeySlot<K> {
     }
 
     /// Returns whether the first pending entry may be sent: a read beside reads, a write alone.
-    pub fn lets_leave(&self, operation: Operation) -> bool {
+    pub fn may_dispatch(&self, operation: Operation) -> bool {
         match operation {
             Operation::Read => self.in_flight != InFlight::Write,
             Operation::Write => self.in_flight == InFlight::Nothing,

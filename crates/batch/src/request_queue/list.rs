@@ -3,8 +3,7 @@
 
 use super::arena::{Arena, Id};
 
-/// Head and tail of a list. Its values hold a [`Link`] for it, and every call is told how to find
-/// it.
+/// Head and tail of a list. Each value holds a [`Link`]; callers pass the function that finds it.
 pub(super) struct List<M> {
     ends: Option<Ends<M>>,
     len: usize,

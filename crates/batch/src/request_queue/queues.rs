@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::entry::{Class, Entries, EntryId, EntryMark, EntryPlace, Turn};
+use super::entry::{Class, Entries, EntryId, EntryMark, EntryState, Turn};
 use super::in_flight::InFlightBatches;
 use super::list::List;
 use crate::settings::{DispatchPolicy, QueueSettings};
@@ -77,7 +77,7 @@ impl Queues {
     pub fn push<T>(&mut self, entries: &mut Entries<T>, id: EntryId, since: Duration) {
         self.turns += 1;
         let entry = &mut entries[id];
-        entry.place = EntryPlace::Queued(Turn { number: self.turns, since });
+        entry.state = EntryState::Queued(Turn { number: self.turns, since });
         let bytes = entry.size.bytes();
         let queue = self.queue_mut(entries[id].class);
         queue.bytes += bytes;
@@ -175,7 +175,7 @@ impl Queues {
         class: Class,
         queue: &Queue,
     ) -> Option<Candidate> {
-        let EntryPlace::Queued(turn) = entries[queue.entries.first()?].place else { return None };
+        let EntryState::Queued(turn) = entries[queue.entries.first()?].state else { return None };
         let due = turn.since.saturating_add(self.hold(traffic, class, queue));
         Some(Candidate { class, turn: turn.number, due })
     }

@@ -96,7 +96,7 @@ async fn a_cancelled_request_is_not_sent_and_an_answered_one_cannot_be_cancelled
     settle().await;
     batcher.cancel(stays);
     assert_eq!(taken(&answers), [Answer::Loaded(2, Ok(None))]);
-    assert_eq!(batcher.stats().left, 1);
+    assert_eq!(batcher.stats().cancelled, 1);
 }
 
 #[tokio::test]

@@ -170,8 +170,8 @@ impl World {
         let request = Request { number, key, key_bytes, change: change.clone(), deadline };
         self.tell_time();
         let answer = match change {
-            None => self.queue.read(self.now, key, number, ask),
-            Some(change) => self.queue.write(self.now, key, change, number, ask),
+            None => self.queue.submit_load(self.now, key, number, ask),
+            Some(change) => self.queue.submit_store(self.now, key, change, number, ask),
         };
         let expected = self.reference.ask(request);
         assert_eq!(answer.as_ref().map(|_| ()).map_err(|refused| refused.reason), expected);
@@ -185,7 +185,7 @@ impl World {
         let Some(id) = self.requests[request].id else { return };
         let was_open = self.requests[request].fate == Fate::Open;
         assert_eq!(
-            self.queue.leave(id),
+            self.queue.cancel(id),
             was_open.then_some(request),
             "who leaves gets itself, once"
         );
@@ -414,7 +414,7 @@ impl World {
         };
         assert_eq!(stats.refused, count(&|asked| asked.fate == Fate::Refused));
         assert_eq!(
-            stats.left + stats.expired,
+            stats.cancelled + stats.expired,
             count(&|asked| matches!(asked.fate, Fate::Gone | Fate::NotMade))
         );
         assert_eq!(
@@ -453,7 +453,9 @@ fn partition_of(settings: &QueueSettings, key: Key) -> usize {
     let mut queue = RequestQueue::<Key, Change, ()>::with_seed(settings, SEED)
         .expect("runs have sound settings");
     let change = Change::new(Action::Delete, 0);
-    queue.write(Duration::ZERO, key, change, (), RequestOptions::default()).expect("it is empty");
+    queue
+        .submit_store(Duration::ZERO, key, change, (), RequestOptions::default())
+        .expect("it is empty");
     match queue.next_batch(Duration::ZERO).expect("it is due").content {
         Content::Write { partition, .. } => partition,
         Content::Read(_) => unreachable!("nothing was read"),

@@ -84,7 +84,7 @@ fn nobody_is_woken_for_the_deadline_of_one_who_is_gone() {
     assert_eq!(desk.next(), "read a");
     let left = desk.read_until("b", soon);
     desk.read_until("c", later);
-    desk.queue.leave(left);
+    desk.queue.cancel(left);
     desk.answer(0, 0);
     assert_eq!(desk.wake(), Some(later));
 }

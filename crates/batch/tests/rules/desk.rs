@@ -155,7 +155,7 @@ impl Desk {
     fn ask_read(&mut self, key: Key, deadline: Option<Duration>) -> Result<RequestId, Refusal> {
         let ask = RequestOptions { bytes: key.len(), deadline };
         let waiter = self.next_request();
-        self.queue.read(self.now, key, waiter, ask).map_err(|refused| refused.reason)
+        self.queue.submit_load(self.now, key, waiter, ask).map_err(|refused| refused.reason)
     }
 
     fn ask_write(
@@ -167,7 +167,7 @@ impl Desk {
         let ask = RequestOptions { bytes: key.len(), deadline };
         let waiter = self.next_request();
         self.queue
-            .write(self.now, key, Text(text.into()), waiter, ask)
+            .submit_store(self.now, key, Text(text.into()), waiter, ask)
             .map_err(|refused| refused.reason)
     }
 

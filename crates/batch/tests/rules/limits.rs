@@ -21,7 +21,7 @@ fn requests_that_wait_are_limited_and_those_under_way_are_not() {
     let second = desk.read("a");
     assert_eq!(desk.try_read("a"), Err(full(&settings)));
     assert_eq!(desk.try_write("b", "=1"), Err(full(&settings)));
-    desk.queue.leave(second);
+    desk.queue.cancel(second);
     desk.read("b");
     assert_eq!(desk.next(), "read a b");
     assert_eq!(desk.queue.waiting(), 0);
@@ -42,7 +42,7 @@ fn with_an_immediate_dispatch_requests_in_flight_count_until_they_are_answered()
     desk.read("c");
     assert_eq!(desk.next(), "read b c", "batches in flight hold nothing back");
     assert_eq!(desk.try_read("d"), Err(full(&settings)));
-    desk.queue.leave(second);
+    desk.queue.cancel(second);
     let refused = desk.try_read("d");
     assert_eq!(refused, Err(full(&settings)), "its batch goes on, and so does the work for it");
     assert_eq!(desk.answer(0, 0), [(0, None)]);
@@ -95,7 +95,7 @@ fn reads_that_join_one_under_way_are_limited_too() {
     desk.read("a");
     let third = desk.read("a");
     assert_eq!(desk.try_read("a"), Err(full(&settings)));
-    desk.queue.leave(third);
+    desk.queue.cancel(third);
     desk.read("a");
     assert_eq!(desk.answer(0, 0).len(), 3);
     assert_eq!((desk.queue.waiting(), desk.queue.waiting_bytes()), (0, 0));

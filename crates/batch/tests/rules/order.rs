@@ -82,7 +82,13 @@ fn partitions_leave_side_by_side_and_a_key_keeps_its_partition() {
     for round in 0..3 {
         for key in 0..32_u32 {
             queue
-                .write(millis(0), key, busload_batch::LastWins(round), (), Default::default())
+                .submit_store(
+                    millis(0),
+                    key,
+                    busload_batch::LastWins(round),
+                    (),
+                    Default::default(),
+                )
                 .unwrap();
         }
         let mut write_partitions = Vec::new();
@@ -166,7 +172,7 @@ fn line_goes_on_when_its_clock_stands_still_or_goes_back() {
 #[test]
 fn line_that_only_reads_needs_no_write_type() {
     let mut queue = RequestQueue::<_, NoWrites, _>::new(settings()).unwrap();
-    queue.read(millis(0), 7, "waiter", Default::default()).unwrap();
+    queue.submit_load(millis(0), 7, "waiter", Default::default()).unwrap();
     let batch = queue.next_batch(millis(0)).unwrap();
     assert_eq!(batch.content, Content::Read(vec![7]));
 }

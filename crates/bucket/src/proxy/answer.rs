@@ -37,8 +37,8 @@ pub fn instead(fault: &Fault, requested: RequestedRange, draw: u64) -> Option<Up
     }
 }
 
-/// Cuts a part out of a longer answer that is as long as the requested range, but at another place.
-/// With `lies`, Content-Range claims the requested range.
+/// Cuts a part out of a longer answer that is as long as the requested range, but at another
+/// offset. With `lies`, Content-Range claims the requested range.
 pub fn shift(response: Response<Bytes>, requested: RequestedRange, lies: bool) -> Response<Bytes> {
     let (mut head, body) = response.into_parts();
     let Some((start, size)) = content_range(&head.headers) else {

@@ -10,11 +10,11 @@ pub(super) struct Palette {
     /// The different numbers, in the order of their first use.
     numbers: Box<[u32]>,
     /// Index in `numbers` for each entry.
-    of: Places,
+    of: Indexes,
 }
 
 #[derive(Debug)]
-enum Places {
+enum Indexes {
     /// All entries have the first number, or there is no entry.
     Same,
     Byte(Box<[u8]>),
@@ -28,60 +28,60 @@ impl Palette {
         let mut different = Vec::new();
         // Mostly an entry has the number of the one before, so nothing is looked up.
         let mut last = None;
-        let places = numbers
+        let indexes = numbers
             .map(|number| match last {
-                Some((same, place)) if same == number => place,
+                Some((same, index)) if same == number => index,
                 _ => {
-                    let place = *known.entry(number).or_insert_with(|| {
+                    let index = *known.entry(number).or_insert_with(|| {
                         different.push(number);
                         different.len() - 1
                     });
-                    last = Some((number, place));
-                    place
+                    last = Some((number, index));
+                    index
                 }
             })
-            .map(|place| u32::try_from(place).expect("there are fewer than 2^32 numbers"))
+            .map(|index| u32::try_from(index).expect("there are fewer than 2^32 numbers"))
             .collect();
-        Self { of: Places::new(places, different.len()), numbers: different.into() }
+        Self { of: Indexes::new(indexes, different.len()), numbers: different.into() }
     }
 
     /// Returns the number of an entry.
     pub(super) fn get(&self, entry: usize) -> u32 {
-        let place = match &self.of {
-            Places::Same => 0,
-            Places::Byte(places) => usize::from(places[entry]),
-            Places::Short(places) => usize::from(places[entry]),
-            Places::Long(places) => be::to_usize(places[entry]),
+        let index = match &self.of {
+            Indexes::Same => 0,
+            Indexes::Byte(indexes) => usize::from(indexes[entry]),
+            Indexes::Short(indexes) => usize::from(indexes[entry]),
+            Indexes::Long(indexes) => be::to_usize(indexes[entry]),
         };
-        self.numbers[place]
+        self.numbers[index]
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.numbers)
             + match &self.of {
-                Places::Same => 0,
-                Places::Byte(places) => size_of_val(&**places),
-                Places::Short(places) => size_of_val(&**places),
-                Places::Long(places) => size_of_val(&**places),
+                Indexes::Same => 0,
+                Indexes::Byte(indexes) => size_of_val(&**indexes),
+                Indexes::Short(indexes) => size_of_val(&**indexes),
+                Indexes::Long(indexes) => size_of_val(&**indexes),
             }
     }
 }
 
-impl Places {
-    fn new(places: Vec<u32>, different: usize) -> Self {
+impl Indexes {
+    fn new(indexes: Vec<u32>, different: usize) -> Self {
         match different {
             0 | 1 => Self::Same,
-            2..=0x100 => Self::Byte(narrowed(&places)),
-            0x101..=0x1_0000 => Self::Short(narrowed(&places)),
-            _ => Self::Long(places.into()),
+            2..=0x100 => Self::Byte(narrowed(&indexes)),
+            0x101..=0x1_0000 => Self::Short(narrowed(&indexes)),
+            _ => Self::Long(indexes.into()),
         }
     }
 }
 
-fn narrowed<T: TryFrom<u32>>(places: &[u32]) -> Box<[T]> {
-    places
+fn narrowed<T: TryFrom<u32>>(indexes: &[u32]) -> Box<[T]> {
+    indexes
         .iter()
-        .map(|&place| T::try_from(place).ok().expect("a place is below the count looked at"))
+        .map(|&index| T::try_from(index).ok().expect("an index is below the count of numbers"))
         .collect()
 }
 

@@ -8,7 +8,7 @@ use crate::{ChunkAddress, be};
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Secret seed, so that nobody can construct addresses that collide. Addresses look random, but
-/// whoever writes chunks can choose among them.
+/// a client that writes chunks can choose among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed([u64; 4]);
 

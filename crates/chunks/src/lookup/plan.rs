@@ -27,23 +27,23 @@ pub(super) fn plan<'a>(
     files: &[Arc<TableIndex>],
     known: impl Iterator<Item = &'a Arc<Run>>,
 ) -> Vec<Part<'a>> {
-    let mut places = HashMap::with_capacity_and_hasher(files.len(), RandomState::new());
-    for (place, file) in files.iter().enumerate() {
-        let place = u32::try_from(place).expect("fewer than 2^32 files");
-        places.entry(Arc::as_ptr(file)).or_insert(place);
+    let mut ordinals = HashMap::with_capacity_and_hasher(files.len(), RandomState::new());
+    for (ordinal, file) in files.iter().enumerate() {
+        let ordinal = u32::try_from(ordinal).expect("fewer than 2^32 files");
+        ordinals.entry(Arc::as_ptr(file)).or_insert(ordinal);
     }
     let mut parts = Vec::new();
     for run in known {
         let kept: Option<Vec<u32>> =
-            run.indexes().iter().map(|index| places.get(&Arc::as_ptr(index)).copied()).collect();
+            run.indexes().iter().map(|index| ordinals.get(&Arc::as_ptr(index)).copied()).collect();
         if let Some(kept) = kept.filter(|kept| kept.is_sorted()) {
             for index in run.indexes() {
-                places.remove(&Arc::as_ptr(index));
+                ordinals.remove(&Arc::as_ptr(index));
             }
             parts.push(Part { run: Some(run), files: kept, entry_count: run.entry_count() });
         }
     }
-    let mut new: Vec<u32> = places.into_values().collect();
+    let mut new: Vec<u32> = ordinals.into_values().collect();
     new.sort_unstable();
     parts.extend(new.chunks(RUN_FILES_MAX).map(|new| Part {
         run: None,

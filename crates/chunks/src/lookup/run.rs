@@ -147,6 +147,6 @@ fn slot_count(entry_count: u64) -> usize {
 /// Returns the slot where the search for a hash begins: slots divide the range of all hashes
 /// evenly.
 fn home(hash: u64, slot_count: usize) -> usize {
-    let place = (u128::from(hash) * slot_count as u128) >> 64;
-    usize::try_from(place).expect("below the count of slots")
+    let slot = (u128::from(hash) * slot_count as u128) >> 64;
+    usize::try_from(slot).expect("below the count of slots")
 }

@@ -10,7 +10,7 @@ use std::{
 use super::Direction;
 use crate::wait::now;
 
-/// Controls, and the condition variable of those who wait for a change.
+/// Controls, and the condition variable on which waiters for a change sleep.
 #[derive(Debug, Default)]
 pub struct SharedControls {
     controls: Mutex<Controls>,

@@ -13,13 +13,13 @@ use crate::{
     fault::Fault,
     limits::VERIFYING_TIMEOUT,
     read::{
-        copy_reader::{CopyReader, ReadRequest},
         decode::Wanted,
+        file_chunk_reader::{FileChunkReader, ReadRequest},
         window::{PlannedRead, Window, sort},
     },
     serve::local_verifier::{LocalVerifier, VerifiedBytes},
     task::blocking,
-    versions::{Versions, table_file::TableFile, version::ChunkCopy},
+    versions::{Versions, table_file::TableFile, version::FileChunk},
 };
 
 /// Outcome of verifying one chunk.
@@ -33,7 +33,7 @@ struct VerifiedChunk {
 /// Bytes of an index count as done with their file.
 pub(crate) async fn verify_all(
     versions: Arc<Versions>,
-    copies: Arc<CopyReader>,
+    file_chunks: Arc<FileChunkReader>,
     reporter: Reporter,
 ) -> Result<Progress, Error> {
     let snapshot = versions.opened().await?.snapshot.clone();
@@ -41,7 +41,7 @@ pub(crate) async fn verify_all(
     let mut end = 0;
     for file in &snapshot.files {
         end += file.object.meta().size;
-        verify_file(&copies, file, &mut progress, &reporter).await?;
+        verify_file(&file_chunks, file, &mut progress, &reporter).await?;
         progress.done = end;
         reporter.send((progress, None)).await;
     }
@@ -70,19 +70,20 @@ pub(crate) async fn verify_local(
 }
 
 async fn verify_file(
-    copies: &Arc<CopyReader>,
+    file_chunks: &Arc<FileChunkReader>,
     file: &Arc<TableFile>,
     progress: &mut Progress,
     reporter: &Reporter,
 ) -> Result<(), Error> {
     let of = file.clone();
     let reads = blocking(move || plan_reads(&of)).await?;
-    let copies = copies.clone();
+    let file_chunks = file_chunks.clone();
     let finish = Arc::new(move |read: PlannedRead, started| {
-        let (copies, request) = (copies.clone(), request(&read));
+        let (file_chunks, request) = (file_chunks.clone(), request(&read));
         async move {
-            // This copy, whatever other files have.
-            let outcome = copies.reread_verified(&read.copy, Some(started), request).await;
+            // In this file, whatever other files have.
+            let outcome =
+                file_chunks.read_even_if_known_corrupt(&read.chunk, Some(started), request).await;
             let bytes = u64::from(read.location.span.length);
             VerifiedChunk { address: request.address, bytes, outcome: outcome.map(|_| ()) }
         }
@@ -121,15 +122,15 @@ impl VerifiedChunk {
 }
 
 fn plan_reads(file: &Arc<TableFile>) -> Vec<PlannedRead> {
-    let copy = |position| ChunkCopy { file: file.clone(), position };
+    let chunk = |position| FileChunk { file: file.clone(), position };
     let mut reads: Vec<PlannedRead> =
-        file.positions().map(|position| PlannedRead::new(0, copy(position))).collect();
+        file.positions().map(|position| PlannedRead::new(0, chunk(position))).collect();
     sort(&mut reads);
     reads
 }
 
 fn request(read: &PlannedRead) -> ReadRequest {
-    let address = read.copy.file.index.address(read.copy.position);
+    let address = read.chunk.file.index.address(read.chunk.position);
     let ReadOptions { deadline, local_only } = options();
     ReadRequest { address, wanted: Wanted::Length, local_only, deadline }
 }

@@ -13,7 +13,7 @@ use crate::{
     versions::{Versions, table_file::TableFile},
 };
 
-/// Brings all files of the current version to a cache of so many bytes.
+/// Brings all files of the current version to a cache of this many bytes.
 pub(crate) async fn warm(
     versions: Arc<Versions>,
     disk_bytes_max: u64,

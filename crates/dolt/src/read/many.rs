@@ -24,8 +24,8 @@ use crate::{
     Attempt, Chunk, Error, Form, Request,
     limits::{LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX, RESULTS_QUEUED_MAX},
     read::{
-        copy_reader::{ReadRequest, origin},
         decode::{Decoded, Wanted},
+        file_chunk_reader::{ReadRequest, origin},
         reader::Reader,
         window::{PlannedRead, Window, sort},
     },
@@ -130,7 +130,7 @@ impl ManyReads {
     }
 
     fn seems_local(&self, version: &Version, address: &ChunkAddress) -> bool {
-        let is_in_memory = || self.reader.copies.memory.get(address).is_some();
+        let is_in_memory = || self.reader.file_chunks.memory.get(address).is_some();
         if self.reader.lifecycle().is_closed()
             || (self.request.form == Form::Contents && is_in_memory())
         {
@@ -236,7 +236,7 @@ impl Task {
         let mut absent = Vec::new();
         for index in indexes {
             match version.locate(&self.address(index)) {
-                Some(copy) => items.push(PlannedRead::new(index, copy)),
+                Some(chunk) => items.push(PlannedRead::new(index, chunk)),
                 None => absent.push(index),
             }
         }
@@ -260,7 +260,7 @@ impl Task {
         let mut items = Vec::new();
         for index in absent {
             match version.locate(&self.address(index)) {
-                Some(copy) => items.push(PlannedRead::new(index, copy)),
+                Some(chunk) => items.push(PlannedRead::new(index, chunk)),
                 None => self.send(index, self.reader.count(Ok(None))).await,
             }
         }

@@ -27,7 +27,7 @@ impl Weighter<ChunkAddress, Bytes> for Weight {
 }
 
 impl MemoryCache {
-    /// Creates a cache of so many bytes; 0 caches nothing.
+    /// Creates a cache of this many bytes; 0 caches nothing.
     pub fn new(bytes_max: u64) -> Self {
         let cache = (0 < bytes_max).then(|| {
             let count = bytes_max / (MEMORY_CHUNK_BYTES_ESTIMATE + MEMORY_ENTRY_BYTES);

@@ -14,36 +14,36 @@ use bytes::Bytes;
 use tokio::task::coop::consume_budget;
 
 use super::{
-    copy_reader::{CopyReader, ReadRequest, StartedRead},
     decode::{Decoded, Wanted},
+    file_chunk_reader::{FileChunkReader, ReadRequest, StartedRead},
 };
 use crate::{
     Attempt, DictionaryId, Error, Request,
     fault::Fault,
     lifecycle::Lifecycle,
-    limits::{COPIES_MAX, LOOKUPS_MAX},
+    limits::{CHUNK_FILES_MAX, LOOKUPS_MAX},
     stats::{Counters, Origin},
     task::blocking,
     versions::{
         Versions,
-        version::{ChunkCopy, Version},
+        version::{FileChunk, Version},
     },
 };
 
 /// Locates chunks in versions and reads them; counts the outcomes.
 pub(crate) struct Reader {
     pub versions: Arc<Versions>,
-    pub copies: Arc<CopyReader>,
+    pub file_chunks: Arc<FileChunkReader>,
     counters: Counters,
 }
 
 impl Reader {
-    pub fn new(versions: Arc<Versions>, copies: Arc<CopyReader>) -> Self {
-        Self { versions, copies, counters: Counters::default() }
+    pub fn new(versions: Arc<Versions>, file_chunks: Arc<FileChunkReader>) -> Self {
+        Self { versions, file_chunks, counters: Counters::default() }
     }
 
     pub fn lifecycle(&self) -> &Arc<Lifecycle> {
-        &self.copies.lifecycle
+        &self.file_chunks.lifecycle
     }
 
     pub fn counters(&self) -> &Counters {
@@ -67,7 +67,7 @@ impl Reader {
         if self.lifecycle().is_closed() {
             return Some(Err(Error::Closed));
         }
-        if let Some(decoded) = self.copies.memory.decoded(address, wanted) {
+        if let Some(decoded) = self.file_chunks.memory.decoded(address, wanted) {
             return Some(Ok((decoded, Origin::Memory)));
         }
         let version = self.versions.load();
@@ -75,7 +75,7 @@ impl Reader {
             return self.lifecycle().failure().map(Err);
         };
         let (file, position) = version.find(address)?;
-        let decoded = self.copies.try_read(file, position, address, wanted)?;
+        let decoded = self.file_chunks.try_read(file, position, address, wanted)?;
         Some(Ok((decoded, Origin::Disk)))
     }
 
@@ -112,8 +112,8 @@ impl Reader {
                 // A local read cannot ask the store for its manifest.
                 None if request.local_only => return Err(Error::NotLocal),
                 None => {}
-                Some(copy) => {
-                    match self.read_verified(&version, &copy, started.take(), request).await {
+                Some(chunk) => {
+                    match self.read_verified(&version, &chunk, started.take(), request).await {
                         Ok(found) => return Ok(Some(found)),
                         Err(Fault::Error(error)) => return Err(error),
                         Err(Fault::Corrupt(text)) => return Err(Error::Corrupt(text)),
@@ -132,25 +132,25 @@ impl Reader {
         )))
     }
 
-    /// Reads a copy of a chunk, or copies in other files if that one is corrupt.
+    /// Reads a chunk from one file, or from other files that hold it if it is corrupt there.
     async fn read_verified(
         &self,
         version: &Version,
-        copy: &ChunkCopy,
+        chunk: &FileChunk,
         started: Option<StartedRead>,
         request: ReadRequest,
     ) -> Result<(Decoded, Origin), Fault> {
-        let first = self.copies.read_verified(copy, started, request).await;
+        let first = self.file_chunks.read_verified(chunk, started, request).await;
         let Err(Fault::Corrupt(_)) = first else {
             return first;
         };
-        let others = version.files().filter(|file| file.serial != copy.file.serial);
+        let others = version.files().filter(|file| file.serial != chunk.file.serial);
         let others = others.filter_map(|file| {
             let position = file.index.find(&request.address)?;
-            Some(ChunkCopy { file: file.clone(), position })
+            Some(FileChunk { file: file.clone(), position })
         });
-        for other in others.take(COPIES_MAX - 1) {
-            match self.copies.read_verified(&other, None, request).await {
+        for other in others.take(CHUNK_FILES_MAX - 1) {
+            match self.file_chunks.read_verified(&other, None, request).await {
                 Err(Fault::Corrupt(_) | Fault::Gone) => {}
                 outcome => return outcome,
             }
@@ -181,7 +181,9 @@ impl Reader {
 
     /// Returns whether a chunk and its dictionary can be read without the object store.
     pub fn is_local(&self, version: &Version, address: &ChunkAddress) -> bool {
-        version.find(address).is_some_and(|(file, position)| self.copies.is_local(file, position))
+        version
+            .find(address)
+            .is_some_and(|(file, position)| self.file_chunks.is_local(file, position))
     }
 
     /// Reads a dictionary. A dictionary has no address of its own, so this first reads a chunk that
@@ -203,9 +205,15 @@ impl Reader {
             };
             let Some((address, position)) = blocking(find_chunk).await? else { continue };
             let request = ReadRequest::new(address, Wanted::Length, request);
-            let copy = ChunkCopy { file: file.clone(), position };
-            let dictionary = match self.copies.reread_verified(&copy, None, request).await {
-                Ok(_) => self.copies.dictionaries.load(&file, span, request.read_options()).await,
+            let chunk = FileChunk { file: file.clone(), position };
+            let dictionary = match self
+                .file_chunks
+                .read_even_if_known_corrupt(&chunk, None, request)
+                .await
+            {
+                Ok(_) => {
+                    self.file_chunks.dictionaries.load(&file, span, request.read_options()).await
+                }
                 Err(fault) => Err(fault),
             };
             return dictionary

@@ -11,10 +11,10 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 
 use crate::{
     limits::{WINDOW_BYTES_MAX, WINDOW_CHUNKS_MAX},
-    read::copy_reader::{StartedRead, origin},
+    read::file_chunk_reader::{StartedRead, origin},
     versions::{
         table_file::{TableFile, range},
-        version::ChunkCopy,
+        version::FileChunk,
     },
 };
 
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct PlannedRead {
     /// Number that the caller gave the chunk.
     pub index: u32,
-    pub copy: ChunkCopy,
+    pub chunk: FileChunk,
     pub location: ChunkLocation,
 }
 
@@ -43,9 +43,9 @@ pub(crate) struct Window<T> {
 }
 
 impl PlannedRead {
-    pub fn new(index: u32, copy: ChunkCopy) -> Self {
-        let location = copy.file.location(copy.position);
-        Self { index, copy, location }
+    pub fn new(index: u32, chunk: FileChunk) -> Self {
+        let location = chunk.file.location(chunk.position);
+        Self { index, chunk, location }
     }
 
     fn bytes(&self) -> u64 {
@@ -55,7 +55,7 @@ impl PlannedRead {
 
 /// Sorts reads by file, then by offset.
 pub(crate) fn sort(items: &mut [PlannedRead]) {
-    items.sort_unstable_by_key(|item| (item.copy.file.serial, item.location.span.offset));
+    items.sort_unstable_by_key(|item| (item.chunk.file.serial, item.location.span.offset));
 }
 
 impl<T: Send + 'static> Window<T> {
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Window<T> {
     /// Starts reads up to the limits, file by file.
     fn fill(&mut self) {
         while let Some(first) = self.take() {
-            let file = first.copy.file.clone();
+            let file = first.chunk.file.clone();
             let mut items = vec![first];
             while let Some(item) = self.take_of(&file) {
                 items.push(item);
@@ -109,7 +109,7 @@ impl<T: Send + 'static> Window<T> {
     }
 
     fn take_of(&mut self, file: &Arc<TableFile>) -> Option<PlannedRead> {
-        let is_same = self.waiting.peek().is_some_and(|next| Arc::ptr_eq(&next.copy.file, file));
+        let is_same = self.waiting.peek().is_some_and(|next| Arc::ptr_eq(&next.chunk.file, file));
         if is_same { self.take() } else { None }
     }
 

@@ -12,12 +12,12 @@ use futures_util::{
 };
 
 use super::{
-    local_verifier::{LocalVerifier, WholeFileCopy},
+    local_verifier::{LocalVerifier, WholeFileDownload},
     verified_range,
 };
 use crate::{
     Error, TableFile,
-    read::copy_reader::CopyReader,
+    read::file_chunk_reader::FileChunkReader,
     versions::{
         Versions,
         dropped_files::{DroppedFile, FileKey},
@@ -28,7 +28,7 @@ use crate::{
 /// Finds table files by their names, open or dropped, and serves their bytes.
 pub(crate) struct FileServer {
     versions: Arc<Versions>,
-    copies: Arc<CopyReader>,
+    file_chunks: Arc<FileChunkReader>,
     pub local_verifier: Arc<LocalVerifier>,
 }
 
@@ -71,13 +71,13 @@ impl FileBytes {
         self.object.meta().size
     }
 
-    /// Returns the object's ETag, or what stands in for one where the store has none.
+    /// Returns the object's ETag, or a substitute where the store has none.
     pub fn etag(&self) -> &str {
         &self.object.meta().etag
     }
 
-    /// Streams a range in order. Pinned dictionaries come from memory, whatever becomes of the
-    /// store. With [`AccessHint::Random`] each chunk of an open file is verified before its bytes
+    /// Streams a range in order. Pinned dictionaries come from memory, also when the store
+    /// fails. With [`AccessHint::Random`] each chunk of an open file is verified before its bytes
     /// leave.
     ///
     /// # Errors
@@ -95,14 +95,14 @@ impl FileBytes {
         let is_within = range.start <= range.end && range.end <= self.size();
         match (&self.file, options.hint) {
             (File::Open(file), AccessHint::Random) if is_within => {
-                verified_range::stream(&self.server.copies, file, range, options.timeout)
+                verified_range::stream(&self.server.file_chunks, file, range, options.timeout)
             }
             (File::Open(file), AccessHint::Sequential) => {
-                let copy = WholeFileCopy::new(&self.server.local_verifier, file);
-                let next = async |(mut pieces, copy): (Pieces, WholeFileCopy)| {
-                    Some((pieces.next().await?, (pieces, copy)))
+                let download = WholeFileDownload::new(&self.server.local_verifier, file);
+                let next = async |(mut pieces, download): (Pieces, WholeFileDownload)| {
+                    Some((pieces.next().await?, (pieces, download)))
                 };
-                stream::unfold((self.unverified(range, options), copy), next).boxed()
+                stream::unfold((self.unverified(range, options), download), next).boxed()
             }
             _ => self.unverified(range, options),
         }
@@ -130,10 +130,10 @@ impl FileBytes {
 impl FileServer {
     pub fn new(
         versions: Arc<Versions>,
-        copies: Arc<CopyReader>,
+        file_chunks: Arc<FileChunkReader>,
         local_verifier: Arc<LocalVerifier>,
     ) -> Self {
-        Self { versions, copies, local_verifier }
+        Self { versions, file_chunks, local_verifier }
     }
 
     /// Finds a table file by its name and version; none if the store does not hold it, and for a
@@ -151,10 +151,10 @@ impl FileServer {
             let (object, file) = (file.object.clone(), File::Open(file.clone()));
             return Ok(Some(FileBytes { object, file, server: self.clone() }));
         }
-        let (versions, source) = (self.versions.clone(), self.copies.source.clone());
+        let (versions, source) = (self.versions.clone(), self.file_chunks.source.clone());
         let find =
             async move { versions.dropped_files.find(&source, &version.snapshot, key).await };
-        let found = self.copies.lifecycle.run(deadline, find).await?;
+        let found = self.file_chunks.lifecycle.run(deadline, find).await?;
         Ok(found.map(|(file, object)| FileBytes {
             object,
             file: File::Dropped(file),

@@ -1,11 +1,11 @@
 //! Verifies what is on local disk of a table file.
 //!
-//! A copy of a whole file is sent as the store sends it, without waiting for hashes. But bytes that
-//! came wrong once would stay on disk with a good checksum, and go into every later copy. So when a
-//! copy has ended, the local verifier checks once, in the background, all that has come to disk,
-//! one file after the other, with a quarter of a thread; it reads wrong bytes again from the store.
-//! Its reads do not count as use. It does not verify again what an earlier process brought to disk:
-//! `cache verify` does.
+//! busload sends a download of a whole file as the bytes come from the store, without waiting for
+//! hashes. But bytes that came wrong once would stay on disk with a good checksum, and go into all
+//! later downloads. So when a download has ended, the local verifier checks once, in the
+//! background, all bytes of the file that came to disk. It takes one file at a time and a quarter
+//! of a thread, and reads wrong bytes again from the store. Its reads do not count as use for
+//! eviction. It does not verify bytes that an earlier process brought to disk: `cache verify` does.
 
 use std::{
     collections::BTreeSet,
@@ -34,24 +34,24 @@ use crate::{
         LOCAL_VERIFICATION_RESTS, LOCAL_VERIFICATION_TIMEOUT, LOCAL_VERIFICATIONS_MAX,
     },
     read::{
-        copy_reader::{CopyReader, ReadRequest},
         decode::{RawChunk, Trust, Wanted},
         dictionaries::LoadedDictionary,
+        file_chunk_reader::{FileChunkReader, ReadRequest},
     },
     task::blocking,
     versions::{
         opener::index_sidecar_name,
         table_file::{TableFile, range},
-        version::ChunkCopy,
+        version::FileChunk,
     },
 };
 
 /// Bytes of an index sidecar that are compared at once with the file on disk.
 const TAIL_PART_BYTES: usize = 1 << 20;
 
-/// Verifies files on local disk, after copies one at a time.
+/// Verifies files on local disk after their downloads, one at a time.
 pub(crate) struct LocalVerifier {
-    copies: Arc<CopyReader>,
+    file_chunks: Arc<FileChunkReader>,
     turn: Semaphore,
 }
 
@@ -63,20 +63,20 @@ pub(crate) struct VerifiedBytes {
     corrupt_chunks: u32,
 }
 
-/// Copy of a whole file that a client reads. When it ends or is dropped, the verification of the
+/// Download of a whole file by a client. When it ends or is dropped, the verification of the
 /// file is scheduled.
-pub(super) struct WholeFileCopy {
+pub(super) struct WholeFileDownload {
     verifier: Arc<LocalVerifier>,
     file: Arc<TableFile>,
 }
 
-impl WholeFileCopy {
+impl WholeFileDownload {
     pub fn new(verifier: &Arc<LocalVerifier>, file: &Arc<TableFile>) -> Self {
         Self { verifier: verifier.clone(), file: file.clone() }
     }
 }
 
-impl Drop for WholeFileCopy {
+impl Drop for WholeFileDownload {
     fn drop(&mut self) {
         self.verifier.schedule(&self.file);
     }
@@ -98,12 +98,12 @@ impl Drop for ScheduledVerification {
 }
 
 impl LocalVerifier {
-    pub fn new(copies: Arc<CopyReader>) -> Self {
-        Self { copies, turn: Semaphore::new(1) }
+    pub fn new(file_chunks: Arc<FileChunkReader>) -> Self {
+        Self { file_chunks, turn: Semaphore::new(1) }
     }
 
     fn schedule(self: &Arc<Self>, file: &Arc<TableFile>) {
-        let lifecycle = &self.copies.lifecycle;
+        let lifecycle = &self.file_chunks.lifecycle;
         if lifecycle.is_closed() || file.object.disk_writes() == 0 {
             return;
         }
@@ -112,14 +112,14 @@ impl LocalVerifier {
         lifecycle.spawn(async move {
             tokio::select! {
                 biased;
-                () = verifier.copies.lifecycle.closed() => {}
-                () = verifier.verify_after_copy(&scheduled.0) => {}
+                () = verifier.file_chunks.lifecycle.closed() => {}
+                () = verifier.verify_after_download(&scheduled.0) => {}
             }
         });
     }
 
-    async fn verify_after_copy(&self, file: &Arc<TableFile>) {
-        // The last bytes of the copy are still being written to disk.
+    async fn verify_after_download(&self, file: &Arc<TableFile>) {
+        // The last bytes of the download are still being written to disk.
         sleep(LOCAL_VERIFICATION_DELAY).await;
         let _turn = self.turn.acquire().await;
         for _ in 0..LOCAL_VERIFICATIONS_MAX {
@@ -128,7 +128,7 @@ impl LocalVerifier {
             if let Err(error) = &verified {
                 log::warn!(
                     "table {}: a verification of local bytes ended early: {error}",
-                    self.copies.lifecycle.name()
+                    self.file_chunks.lifecycle.name()
                 );
             }
             if verified.is_err() || file.object.disk_writes() == writes {
@@ -227,7 +227,7 @@ impl LocalVerifier {
         let dictionary = match location.dictionary {
             None => None,
             Some(span) => {
-                let load = self.copies.dictionaries.load(file, span, request.read_options());
+                let load = self.file_chunks.dictionaries.load(file, span, request.read_options());
                 match load.await {
                     Ok(dictionary) => Some(dictionary),
                     // `read_again` replaces the dictionary and verifies with the new one.
@@ -258,18 +258,18 @@ impl LocalVerifier {
 
     /// Reads a wrong chunk like any other reader, which replaces it on disk.
     async fn read_again(&self, file: &Arc<TableFile>, position: u32, level: Level) {
-        let copy = ChunkCopy { file: file.clone(), position };
+        let chunk = FileChunk { file: file.clone(), position };
         let request = request(file, position);
         log::log!(
             level,
             "table {}: chunk {} in {} is wrong on disk; read again from the store",
-            self.copies.lifecycle.name(),
+            self.file_chunks.lifecycle.name(),
             request.address,
             file.name()
         );
         // If the chunk is wrong in the store, too, the read has logged it; later requests for it
         // get the error.
-        let _ = self.copies.reread_verified(&copy, None, request).await;
+        let _ = self.file_chunks.read_even_if_known_corrupt(&chunk, None, request).await;
     }
 
     /// Compares a dictionary on disk with the loaded one, which chunks have verified.
@@ -279,7 +279,7 @@ impl LocalVerifier {
         span: Span,
         verified: &mut VerifiedBytes,
     ) -> Result<(), Error> {
-        let loaded = self.copies.dictionaries.try_load(file, span);
+        let loaded = self.file_chunks.dictionaries.try_load(file, span);
         let (Some(loaded), Some(bytes)) = (loaded, local_bytes(file, range(span)).await) else {
             return Ok(());
         };
@@ -305,7 +305,7 @@ impl LocalVerifier {
         let meta = file.object.meta().clone();
         let read =
             move |cache: &busload_objects::Cache| cache.read_sidecar(&index_sidecar_name(&meta));
-        let sidecar = self.copies.source.cache.run_blocking(read).await;
+        let sidecar = self.file_chunks.source.cache.run_blocking(read).await;
         let Some(sidecar) = sidecar.flatten() else { return Ok(()) };
         let mut start = file.object.meta().size.saturating_sub(sidecar.len() as u64);
         for part in sidecar.chunks(TAIL_PART_BYTES) {
@@ -325,10 +325,10 @@ impl LocalVerifier {
         let bytes = corrupt.end - corrupt.start;
         verified.bytes += bytes;
         verified.corrupt += bytes;
-        self.copies.count_corrupt();
+        self.file_chunks.count_corrupt();
         log::warn!(
             "table {}: bytes {corrupt:?} of {} are wrong on disk and are removed",
-            self.copies.lifecycle.name(),
+            self.file_chunks.lifecycle.name(),
             file.name()
         );
         file.object.invalidate(corrupt);

@@ -15,16 +15,16 @@ use crate::{
     fault::Fault,
     limits::{DICTIONARY_VERIFYING_READS_MAX, PINNING_MAX},
     read::{
-        copy_reader::{CopyReader, ReadRequest},
         decode::Wanted,
+        file_chunk_reader::{FileChunkReader, ReadRequest},
     },
-    versions::{table_file::range, version::ChunkCopy},
+    versions::{table_file::range, version::FileChunk},
 };
 
 /// Pins the dictionaries of located chunks. They stay in memory until their files are closed and
 /// other dropped files have taken their memory.
 pub(crate) async fn pin_dictionaries(
-    copies: &Arc<CopyReader>,
+    file_chunks: &Arc<FileChunkReader>,
     located: &Located,
     deadline: Instant,
 ) -> Result<(), Error> {
@@ -32,12 +32,12 @@ pub(crate) async fn pin_dictionaries(
     if unpinned.is_empty() {
         return Ok(());
     }
-    let reader = copies.clone();
+    let reader = file_chunks.clone();
     let pin_all = async move {
         let pinning = stream::iter(unpinned).map(|unpinned| pin(&reader, unpinned, deadline));
         pinning.buffer_unordered(PINNING_MAX).try_collect().await
     };
-    copies.lifecycle.run(deadline, pin_all).await
+    file_chunks.lifecycle.run(deadline, pin_all).await
 }
 
 /// Dictionary to pin, and chunks whose decoding verifies it.
@@ -78,15 +78,19 @@ impl Unpinned {
 }
 
 /// Reads chunks that need the dictionary until one verifies it, and pins it.
-async fn pin(copies: &CopyReader, unpinned: Unpinned, deadline: Instant) -> Result<(), Error> {
+async fn pin(
+    file_chunks: &FileChunkReader,
+    unpinned: Unpinned,
+    deadline: Instant,
+) -> Result<(), Error> {
     let file = &unpinned.file;
     let mut last = None;
     for position in unpinned.positions.iter().cycle().take(DICTIONARY_VERIFYING_READS_MAX) {
-        let copy = ChunkCopy { file: file.clone(), position: *position };
+        let chunk = FileChunk { file: file.clone(), position: *position };
         let address = file.index.address(*position);
         let request = ReadRequest { address, wanted: Wanted::Length, local_only: false, deadline };
-        let pinned = match copies.read_verified(&copy, None, request).await {
-            Ok(_) => try_pin(copies, &unpinned).await,
+        let pinned = match file_chunks.read_verified(&chunk, None, request).await {
+            Ok(_) => try_pin(file_chunks, &unpinned).await,
             Err(fault) => Err(fault),
         };
         match pinned {
@@ -113,15 +117,15 @@ async fn pin(copies: &CopyReader, unpinned: Unpinned, deadline: Instant) -> Resu
 
 /// Pins a dictionary with which a chunk was verified. That chunk may not have needed the byte that
 /// is wrong, so a second read of the store has to agree.
-async fn try_pin(copies: &CopyReader, unpinned: &Unpinned) -> Result<bool, Fault> {
+async fn try_pin(file_chunks: &FileChunkReader, unpinned: &Unpinned) -> Result<bool, Fault> {
     let Unpinned { file, span, .. } = unpinned;
-    let loaded = copies.dictionaries.get(file, *span);
+    let loaded = file_chunks.dictionaries.get(file, *span);
     let Some(stored) = loaded.and_then(|loaded| loaded.stored_if_verified()) else {
         return Ok(false);
     };
-    let (source, meta) = (&copies.source, file.object.meta());
+    let (source, meta) = (&file_chunks.source, file.object.meta());
     if source.is_remote && source.remote.read(meta, range(*span)).await? != stored {
-        copies.dictionaries.evict(file, *span);
+        file_chunks.dictionaries.evict(file, *span);
         file.object.invalidate(range(*span));
         return Ok(false);
     }

@@ -28,17 +28,17 @@ use crate::{
         PREFETCH_TIMEOUT, PREFETCHES_MAX,
     },
     read::{
-        copy_reader::{CopyReader, ReadRequest},
         decode::Wanted,
+        file_chunk_reader::{FileChunkReader, ReadRequest},
         window::{PlannedRead, Window, sort},
     },
-    versions::{table_file::range, version::ChunkCopy},
+    versions::{table_file::range, version::FileChunk},
 };
 
 /// Starts prefetches and bounds what all of them take together. Chunks beyond the bounds are
 /// skipped, and read when a client asks for them.
 pub(crate) struct Prefetcher {
-    copies: Arc<CopyReader>,
+    file_chunks: Arc<FileChunkReader>,
     budget: PrefetchBudget,
 }
 
@@ -59,8 +59,8 @@ struct Reservation {
 }
 
 impl Prefetcher {
-    pub fn new(copies: Arc<CopyReader>) -> Self {
-        Self { copies, budget: PrefetchBudget::new() }
+    pub fn new(file_chunks: Arc<FileChunkReader>) -> Self {
+        Self { file_chunks, budget: PrefetchBudget::new() }
     }
 
     /// Number of prefetches in progress.
@@ -79,15 +79,15 @@ impl Prefetcher {
         let located = located.locations.iter().flatten();
         let mut reads: Vec<PlannedRead> =
             located.filter(|location| !is_ready(location)).map(plan_read).collect();
-        if reads.is_empty() || self.copies.lifecycle.is_closed() {
+        if reads.is_empty() || self.file_chunks.lifecycle.is_closed() {
             return;
         }
-        let bytes_max = bytes_ahead(self.copies.source.remote.bandwidth());
+        let bytes_max = bytes_ahead(self.file_chunks.source.remote.bandwidth());
         let Some(reservation) = self.budget.reserve(&mut reads, bytes_max) else { return };
-        let (copies, deadline) = (self.copies.clone(), deadline());
-        self.copies.lifecycle.spawn(async move {
-            let lifecycle = &copies.lifecycle;
-            let read = prefetch(&copies, reads, deadline).map(Ok);
+        let (file_chunks, deadline) = (self.file_chunks.clone(), deadline());
+        self.file_chunks.lifecycle.spawn(async move {
+            let lifecycle = &file_chunks.lifecycle;
+            let read = prefetch(&file_chunks, reads, deadline).map(Ok);
             if let Err(error) = lifecycle.within_deadline(deadline, read).await {
                 log::debug!("table {}: prefetch: {error}", lifecycle.name());
             }
@@ -152,9 +152,9 @@ fn is_ready(location: &Location) -> bool {
 }
 
 fn plan_read(location: &Location) -> PlannedRead {
-    let copy = ChunkCopy { file: location.file.clone(), position: location.position };
+    let chunk = FileChunk { file: location.file.clone(), position: location.position };
     let Location { span, dictionary, .. } = *location;
-    PlannedRead { index: 0, copy, location: ChunkLocation { span, dictionary } }
+    PlannedRead { index: 0, chunk, location: ChunkLocation { span, dictionary } }
 }
 
 fn deadline() -> Instant {
@@ -163,11 +163,11 @@ fn deadline() -> Instant {
 
 impl PlannedRead {
     fn address(&self) -> ChunkAddress {
-        self.copy.file.index.address(self.copy.position)
+        self.chunk.file.index.address(self.chunk.position)
     }
 
     fn is_local(&self) -> bool {
-        self.copy.file.object.is_local(range(self.location.span))
+        self.chunk.file.object.is_local(range(self.location.span))
     }
 
     fn request(&self, from: From, deadline: Instant) -> ReadRequest {
@@ -176,48 +176,48 @@ impl PlannedRead {
     }
 }
 
-/// Place that a prefetch reads a chunk from.
+/// Source from which a prefetch reads a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Disk,
     Anywhere,
 }
 
-async fn prefetch(copies: &Arc<CopyReader>, reads: Vec<PlannedRead>, deadline: Instant) {
+async fn prefetch(file_chunks: &Arc<FileChunkReader>, reads: Vec<PlannedRead>, deadline: Instant) {
     let (local, remote) = reads.into_iter().partition(PlannedRead::is_local);
-    let local = verify_on_disk(copies, local, deadline);
-    let (again, ()) = join(local, read_all(copies, remote, deadline)).await;
-    read_all(copies, again, deadline).await;
+    let local = verify_on_disk(file_chunks, local, deadline);
+    let (again, ()) = join(local, read_all(file_chunks, remote, deadline)).await;
+    read_all(file_chunks, again, deadline).await;
 }
 
 /// Verifies chunks on disk. Returns those that are missing or wrong there after all.
 async fn verify_on_disk(
-    copies: &CopyReader,
+    file_chunks: &FileChunkReader,
     reads: Vec<PlannedRead>,
     deadline: Instant,
 ) -> Vec<PlannedRead> {
     let mut slow = Vec::new();
     for read in reads {
-        let ChunkCopy { file, position } = &read.copy;
-        if copies.try_read(file, *position, &read.address(), Wanted::Length).is_none() {
+        let FileChunk { file, position } = &read.chunk;
+        if file_chunks.try_read(file, *position, &read.address(), Wanted::Length).is_none() {
             slow.push(read);
         }
         consume_budget().await;
     }
-    let verified = stream::iter(slow).map(|read| verify_one_on_disk(copies, read, deadline));
+    let verified = stream::iter(slow).map(|read| verify_one_on_disk(file_chunks, read, deadline));
     verified.buffer_unordered(PREFETCH_DISK_READS_MAX).filter_map(future::ready).collect().await
 }
 
 /// Returns the chunk if it has to be read elsewhere.
 async fn verify_one_on_disk(
-    copies: &CopyReader,
+    file_chunks: &FileChunkReader,
     read: PlannedRead,
     deadline: Instant,
 ) -> Option<PlannedRead> {
-    let ChunkCopy { file, position } = &read.copy;
+    let FileChunk { file, position } = &read.chunk;
     let writes = file.object.disk_writes();
     let request = read.request(From::Disk, deadline);
-    if copies.reread_verified(&read.copy, None, request).await.is_err() {
+    if file_chunks.read_even_if_known_corrupt(&read.chunk, None, request).await.is_err() {
         return Some(read);
     }
     if file.object.disk_writes() == writes {
@@ -226,15 +226,19 @@ async fn verify_one_on_disk(
     None
 }
 
-async fn read_all(copies: &Arc<CopyReader>, mut reads: Vec<PlannedRead>, deadline: Instant) {
+async fn read_all(
+    file_chunks: &Arc<FileChunkReader>,
+    mut reads: Vec<PlannedRead>,
+    deadline: Instant,
+) {
     sort(&mut reads);
-    let copies = copies.clone();
+    let file_chunks = file_chunks.clone();
     let finish = Arc::new(move |read: PlannedRead, started| {
-        let copies = copies.clone();
+        let file_chunks = file_chunks.clone();
         async move {
             let request = read.request(From::Anywhere, deadline);
             // An error is for the client that asks for the bytes; a prefetch only notes it.
-            copies.read_verified(&read.copy, Some(started), request).await.is_ok()
+            file_chunks.read_verified(&read.chunk, Some(started), request).await.is_ok()
         }
         .boxed()
     });

@@ -29,12 +29,12 @@ impl RangeAssembly {
 
     /// Notes that a chunk is to come: nothing from its offset on is sent before.
     pub fn expect(&mut self, read: &PlannedRead) {
-        self.missing.insert((read.location.span.offset, read.copy.position));
+        self.missing.insert((read.location.span.offset, read.chunk.position));
     }
 
     /// Adds a chunk, which may begin before the part or end behind it.
     pub fn put(&mut self, read: &PlannedRead, decoded: &Decoded) -> Result<(), Error> {
-        self.missing.remove(&(read.location.span.offset, read.copy.position));
+        self.missing.remove(&(read.location.span.offset, read.chunk.position));
         let span = range(read.location.span);
         let Decoded::Chunk(Chunk::Contents(bytes) | Chunk::Snappy(bytes) | Chunk::Zstd(bytes, _)) =
             decoded
@@ -42,7 +42,7 @@ impl RangeAssembly {
             unreachable!("the read wanted a chunk");
         };
         if bytes.len() as u64 != span.end - span.start {
-            let (name, length) = (read.copy.file.name(), bytes.len());
+            let (name, length) = (read.chunk.file.name(), bytes.len());
             return Err(Error::Corrupt(format!("{name}: {length} bytes for the span {span:?}")));
         }
         let (start, end) = (span.start.max(self.rest.start), span.end.min(self.rest.end));

@@ -36,33 +36,38 @@ use crate::{
         SLOW_LINK_BANDWIDTH,
     },
     read::{
-        copy_reader::{CopyReader, ReadRequest},
         decode::{Decoded, Wanted},
+        file_chunk_reader::{FileChunkReader, ReadRequest},
         window::{PlannedRead, Window},
     },
     stats::Origin,
     task::{AbortOnDrop, blocking},
     versions::{
         table_file::{TableFile, range},
-        version::ChunkCopy,
+        version::FileChunk,
     },
 };
 
 /// Streams a range that is within the file. Each piece may take the timeout.
 pub(super) fn stream(
-    copies: &Arc<CopyReader>,
+    file_chunks: &Arc<FileChunkReader>,
     file: &Arc<TableFile>,
     wanted: Range<u64>,
     timeout: Duration,
 ) -> Pieces {
-    let (copies, file) = (copies.clone(), file.clone());
+    let (file_chunks, file) = (file_chunks.clone(), file.clone());
     let start = async move {
-        let parts = match parts_of(&copies, &file, wanted, deadline_in(timeout)).await {
+        let parts = match parts_of(&file_chunks, &file, wanted, deadline_in(timeout)).await {
             Ok(parts) => parts,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let reader =
-            RangeReader { copies, file, timeout, waiting: parts.into(), started: VecDeque::new() };
+        let reader = RangeReader {
+            file_chunks,
+            file,
+            timeout,
+            waiting: parts.into(),
+            started: VecDeque::new(),
+        };
         let next = async |mut reader: RangeReader| Some((reader.next().await?, reader));
         stream::unfold(reader, next).boxed()
     };
@@ -85,7 +90,7 @@ fn end_at_error(pieces: Pieces) -> Pieces {
 }
 
 async fn parts_of(
-    copies: &CopyReader,
+    file_chunks: &FileChunkReader,
     file: &Arc<TableFile>,
     wanted: Range<u64>,
     deadline: Instant,
@@ -95,12 +100,12 @@ async fn parts_of(
     }
     // Sorting millions of chunks takes long.
     let file = file.clone();
-    copies.lifecycle.run(deadline, blocking(move || cut(&file, wanted))).await
+    file_chunks.lifecycle.run(deadline, blocking(move || cut(&file, wanted))).await
 }
 
 /// Reads the parts of one range, some ahead of the one that is being sent.
 struct RangeReader {
-    copies: Arc<CopyReader>,
+    file_chunks: Arc<FileChunkReader>,
     file: Arc<TableFile>,
     timeout: Duration,
     /// Parts that are not started.
@@ -135,7 +140,7 @@ impl RangeReader {
     /// Returns how many parts to read at a time: one over a slow link, where readahead would take
     /// bandwidth from the part that the client waits for.
     fn parts_max(&self) -> usize {
-        let bandwidth = self.copies.source.remote.bandwidth();
+        let bandwidth = self.file_chunks.source.remote.bandwidth();
         let is_slow = bandwidth.is_none_or(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH);
         if is_slow { 1 } else { RANGE_PARTS_READAHEAD_MAX }
     }
@@ -146,10 +151,11 @@ impl RangeReader {
         }
         let left = part.range.end - part.range.start;
         let (sender, pieces) = mpsc::channel(PIECES_QUEUED_MAX);
-        let (copies, file, timeout) = (self.copies.clone(), self.file.clone(), self.timeout);
-        let task = self.copies.lifecycle.spawn(async move {
-            let read = read_part(&copies, &file, part, timeout, &sender);
-            if let Err(error) = copies.lifecycle.until_closed(read).await {
+        let (file_chunks, file, timeout) =
+            (self.file_chunks.clone(), self.file.clone(), self.timeout);
+        let task = self.file_chunks.lifecycle.spawn(async move {
+            let read = read_part(&file_chunks, &file, part, timeout, &sender);
+            if let Err(error) = file_chunks.lifecycle.until_closed(read).await {
                 // Fails if the client is gone.
                 let _ = sender.send(Err(error)).await;
             }
@@ -189,7 +195,7 @@ fn try_read(file: &TableFile, part: &RangePart) -> Option<Bytes> {
 
 /// Reads a part and sends all of it, unless the receiver is gone.
 async fn read_part(
-    copies: &Arc<CopyReader>,
+    file_chunks: &Arc<FileChunkReader>,
     file: &Arc<TableFile>,
     part: RangePart,
     timeout: Duration,
@@ -199,10 +205,10 @@ async fn read_part(
     let mut covered = Vec::with_capacity(part.chunks.len());
     let mut reads = Vec::new();
     for &position in &part.chunks {
-        let read = PlannedRead::new(0, ChunkCopy { file: file.clone(), position });
+        let read = PlannedRead::new(0, FileChunk { file: file.clone(), position });
         covered.push(range(read.location.span));
         let address = file.index.address(position);
-        match copies.try_read(file, position, &address, stored_bytes(&read)) {
+        match file_chunks.try_read(file, position, &address, stored_bytes(&read)) {
             Some(decoded) => assembly.put(&read, &decoded)?,
             None => {
                 assembly.expect(&read);
@@ -214,11 +220,11 @@ async fn read_part(
     for gap in gaps(&part.range, &covered) {
         let bytes = match file.pinned.get(&gap) {
             Some(pinned) => pinned,
-            None => read_gap(copies, file, gap.clone(), deadline_in(timeout)).await?,
+            None => read_gap(file_chunks, file, gap.clone(), deadline_in(timeout)).await?,
         };
         assembly.put_gap(&gap, &bytes);
     }
-    let mut window = window(copies, reads, deadline_in(RANGE_TIMEOUT));
+    let mut window = window(file_chunks, reads, deadline_in(RANGE_TIMEOUT));
     loop {
         let next = match window.next().now_or_never() {
             Some(next) => next,
@@ -228,7 +234,7 @@ async fn read_part(
                 }
                 tokio::time::timeout(timeout, window.next())
                     .await
-                    .map_err(|_| copies.lifecycle.deadline_exceeded())?
+                    .map_err(|_| file_chunks.lifecycle.deadline_exceeded())?
             }
         };
         let Some((read, decoded)) = next else { break };
@@ -240,18 +246,18 @@ async fn read_part(
 }
 
 async fn read_gap(
-    copies: &CopyReader,
+    file_chunks: &FileChunkReader,
     file: &TableFile,
     gap: Range<u64>,
     deadline: Instant,
 ) -> Result<Bytes, Error> {
     let read = file.object.read(gap, ReadOptions { deadline, local_only: false }).await;
-    read.map_err(|error| error_of(copies, file, Fault::from(error)))
+    read.map_err(|error| error_of(file_chunks, file, Fault::from(error)))
 }
 
 /// Converts a fault. If the object is gone the next refresh opens the file again; the locations
 /// that clients know are void.
-fn error_of(copies: &CopyReader, file: &TableFile, fault: Fault) -> Error {
+fn error_of(file_chunks: &FileChunkReader, file: &TableFile, fault: Fault) -> Error {
     match fault {
         Fault::Error(error) => error,
         Fault::Corrupt(text) => Error::Corrupt(text),
@@ -259,7 +265,7 @@ fn error_of(copies: &CopyReader, file: &TableFile, fault: Fault) -> Error {
             file.set_gone();
             Error::Unreachable(format!(
                 "{}: {} is not there any more in this version",
-                copies.lifecycle.url(),
+                file_chunks.lifecycle.url(),
                 file.name()
             ))
         }
@@ -268,25 +274,26 @@ fn error_of(copies: &CopyReader, file: &TableFile, fault: Fault) -> Error {
 
 /// Starts to read chunks, near ones together.
 fn window(
-    copies: &Arc<CopyReader>,
+    file_chunks: &Arc<FileChunkReader>,
     reads: Vec<PlannedRead>,
     deadline: Instant,
 ) -> Window<(PlannedRead, Result<Decoded, Error>)> {
-    let copies = copies.clone();
+    let file_chunks = file_chunks.clone();
     let finish = Arc::new(move |read: PlannedRead, started| {
-        let (copies, writes) = (copies.clone(), read.copy.file.object.disk_writes());
+        let (file_chunks, writes) = (file_chunks.clone(), read.chunk.file.object.disk_writes());
         async move {
-            let ChunkCopy { file, position } = &read.copy;
+            let FileChunk { file, position } = &read.chunk;
             let (address, wanted) = (file.index.address(*position), stored_bytes(&read));
             let request = ReadRequest { address, wanted, local_only: false, deadline };
-            let outcome = copies.read_verified(&read.copy, Some(started), request).await;
+            let outcome = file_chunks.read_verified(&read.chunk, Some(started), request).await;
             let is_on_disk = || file.object.is_local(range(read.location.span));
             let is_of_disk = matches!(outcome, Ok((_, Origin::Disk)));
             if is_of_disk && is_on_disk() && file.object.disk_writes() == writes {
                 file.verified.set(*position, writes);
             }
-            let decoded =
-                outcome.map(|(decoded, _)| decoded).map_err(|fault| error_of(&copies, file, fault));
+            let decoded = outcome
+                .map(|(decoded, _)| decoded)
+                .map_err(|fault| error_of(&file_chunks, file, fault));
             (read, decoded)
         }
         .boxed()

@@ -31,7 +31,7 @@ pub struct TableFile {
     /// Number that differs for every file that this process opens.
     pub(crate) serial: u64,
     pub(crate) verified: VerifiedChunks,
-    /// True while the local verifier has yet to verify the file after a copy.
+    /// True while the local verifier has yet to verify the file after a download.
     pub(crate) is_verification_scheduled: AtomicBool,
     /// Dictionaries that were advertised to clients.
     pub(crate) pinned: Arc<PinnedDictionaries>,

@@ -41,9 +41,10 @@ impl Snapshot {
     }
 }
 
-/// One copy of a chunk: a table file that holds it, and its entry in that file's index.
+/// A chunk in one table file: the file, and the chunk's entry in its index. Several files may hold
+/// the same chunk.
 #[derive(Clone, Debug)]
-pub(crate) struct ChunkCopy {
+pub(crate) struct FileChunk {
     pub file: Arc<TableFile>,
     pub position: u32,
 }
@@ -90,9 +91,9 @@ impl Version {
         })
     }
 
-    /// Finds a copy of a chunk.
-    pub fn locate(&self, address: &ChunkAddress) -> Option<ChunkCopy> {
-        self.find(address).map(|(file, position)| ChunkCopy { file: file.clone(), position })
+    /// Finds a file that holds a chunk.
+    pub fn locate(&self, address: &ChunkAddress) -> Option<FileChunk> {
+        self.find(address).map(|(file, position)| FileChunk { file: file.clone(), position })
     }
 
     /// Iterates over every readable file: the snapshot's, then those in their grace period.

@@ -93,8 +93,8 @@ fn remove_temporaries<D: Disk>(disk: &D) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Gives the zeros after the last frame back to the file system. A torn tail stays for whoever
-/// wants to inspect it: the next segment's header says where the log goes on.
+/// Gives the zeros after the last frame back to the file system. A torn tail stays, so that people
+/// can inspect it: the next segment's header says where the log continues.
 fn cut_unused_end<D: Disk>(
     disk: &D,
     segments: &[Segment<D::File>],

@@ -1,4 +1,4 @@
-//! Follows the frames from the first segment on, and judges the place where they end.
+//! Follows the frames from the first segment on, and judges their end.
 
 use busload_io::{Disk, DiskError};
 

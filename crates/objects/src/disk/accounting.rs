@@ -109,7 +109,7 @@ impl ExtentStates for CacheFiles<'_> {
 }
 
 impl Accounting {
-    /// Makes an empty accounting of a disk that may hold so many bytes and extents.
+    /// Makes an empty accounting of a disk that may hold this many bytes and extents.
     pub(crate) fn new(bytes_max: u64, extents_max: usize) -> Self {
         Self {
             cache_files: BTreeMap::new(),

@@ -25,7 +25,7 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Makes an index of so many extents, all absent.
+    /// Makes an index of this many extents, all absent.
     pub(crate) fn new(count: u32) -> Self {
         Self { states: (0..count).map(|_| AtomicU8::new(0)).collect(), present: AtomicU32::new(0) }
     }

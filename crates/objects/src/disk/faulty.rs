@@ -82,7 +82,7 @@ enum Call {
 }
 
 impl Faulty {
-    /// Lets a fault begin after so many calls.
+    /// Lets a fault begin after this many calls.
     pub(crate) fn fail_after(&self, calls: u64, fault: Fault) {
         self.0.delay.store(calls, Release);
         *self.0.fault.lock().unwrap() = Some(fault);

@@ -29,7 +29,7 @@ struct Ghost {
 }
 
 impl Ghosts {
-    /// Makes a memory of about so many names. The table is allocated for the first.
+    /// Makes a memory of about this many names. The table is allocated for the first.
     pub(crate) fn new(count: usize) -> Self {
         let buckets = (count * GHOST_PLACES_PER_EXTENT).div_ceil(BUCKET).max(1);
         Self {
@@ -47,7 +47,7 @@ impl Ghosts {
         self.count_insertion();
         let (now, ghost) = (self.now, Ghost { fingerprint: fingerprint(name), since: self.now });
         let oldest = self.bucket(name).iter_mut().max_by_key(|ghost| age(**ghost, now));
-        *oldest.expect("a bucket has places") = ghost;
+        *oldest.expect("a bucket has entries") = ghost;
     }
 
     /// Takes a name out. Returns whether it was there: evicted lately.

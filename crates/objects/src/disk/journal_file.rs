@@ -30,7 +30,7 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Makes the journal of a disk with so many bytes.
+    /// Makes the journal of a disk with this many bytes.
     pub(super) fn new(bytes_max: u64) -> Self {
         let slack = (bytes_max / 256).clamp(JOURNAL_SLACK_BYTES_MIN, JOURNAL_SLACK_BYTES_MAX);
         Self { file: None, length: 0, length_max: 0, slack }
@@ -48,7 +48,7 @@ impl JournalFile {
         self.file = None;
     }
 
-    /// Does the same over an old journal of so many bytes, which are reserved.
+    /// Does the same over an old journal of this many bytes, which are reserved.
     pub(super) fn write_anew_over(&mut self, length: u64) {
         self.file = None;
         self.length = length;
@@ -72,7 +72,7 @@ impl Disk {
             self.notifier.notify();
         }
         // Another thread that holds the journal's lock writes the changes; it may be this one, on
-        // its way to make room for the journal.
+        // its way to make space for the journal.
         if let (true, Ok(mut journal)) = (PENDING_CHANGES_MAX <= count, self.journal.try_lock()) {
             self.flush_to(&mut journal);
         }

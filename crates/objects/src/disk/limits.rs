@@ -18,7 +18,7 @@ pub const SIDECAR_NAME_BYTES_MAX: usize = 200;
 /// Bytes of one sidecar.
 pub const SIDECAR_BYTES_MAX: usize = 256 << 20;
 /// Part of the disk's limit that all sidecars may take: they are not evicted, and the journal needs
-/// room beside them.
+/// space beside them.
 pub const SIDECAR_SHARE: u64 = 2;
 
 /// Bytes of the file system's bookkeeping for a file (inode, directory entry, a block of its extent

@@ -155,7 +155,7 @@ impl DiskObject {
         self.writes.fetch_add(1, AcqRel);
         let extent = u32::try_from(extent).expect("limits say so");
         let write = || self.disk.write(&self.cache_file_for_write()?, extent, data, entrance);
-        // The eviction may drop the file to make room for its own new extent; it is made again
+        // The eviction may drop the file to make space for its own new extent; it is made again
         // once.
         write().or_else(write).unwrap_or(false)
     }

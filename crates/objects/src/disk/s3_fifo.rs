@@ -74,7 +74,7 @@ pub(crate) enum Entrance {
 }
 
 impl S3Fifo {
-    /// Makes queues for a disk that holds so many extents.
+    /// Makes queues for a disk that holds this many extents.
     pub(crate) fn new(extents_max: usize) -> Self {
         let small_count = (extents_max / SMALL_QUEUE_SHARE).max(1);
         Self {

@@ -26,7 +26,7 @@ pub(super) const MARKER: [u8; 5] = *b"BUSK\x01";
 const HEADER_BYTES: usize = MARKER.len() + 8;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Disk space that a file of so many bytes takes.
+/// Disk space that a file of this many bytes takes.
 pub(super) fn cost(file_bytes: u64) -> u64 {
     // One block more for the directory entry and the inode.
     (file_bytes.div_ceil(BLOCK_BYTES as u64) + 1) * BLOCK_BYTES as u64

@@ -22,7 +22,7 @@ use crate::disk::limits::{
 
 impl Disk {
     /// Writes an extent. Returns whether it is on disk, or none if the file was dropped before
-    /// anything was written, maybe to make room for this.
+    /// anything was written, maybe to make space for this.
     pub(super) fn write(
         &self,
         cache_file: &Arc<CacheFile>,
@@ -132,8 +132,8 @@ impl Disk {
         }
     }
 
-    /// Writes the blocks of an extent. Where the file system is full although there should be room,
-    /// evicts something and tries once more.
+    /// Writes the blocks of an extent. Where the file system is full although there should be
+    /// space, evicts something and tries once more.
     fn write_extent(&self, cache_file: &Arc<CacheFile>, extent: u32, data: &[u8]) -> bool {
         let Some(file) = self.handle(cache_file) else { return false };
         let mut written = write_blocks(cache_file, file.as_ref().as_ref(), extent, data);
@@ -294,7 +294,7 @@ impl Disk {
         accounting.unremoved.is_empty() && accounting.unpunched.is_empty()
     }
 
-    /// Returns whether so many bytes may be written with enough of the file system left free for
+    /// Returns whether this many bytes may be written with enough of the file system left free for
     /// others. If not, evicts an extent in exchange.
     fn is_above_floor(&self, cost: u64) -> bool {
         if self.free_bytes_min == 0 {

@@ -36,7 +36,7 @@ impl DiskThreads {
     }
 
     /// Waits for a free thread of the limit, then runs the work on the runtime's pool. A caller
-    /// that gives up before takes no thread. None: the runtime ended before.
+    /// that gives up before takes no thread. Returns none if the runtime has ended.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,

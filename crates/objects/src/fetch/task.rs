@@ -34,7 +34,7 @@ impl ForegroundFetch {
         match read {
             Ok(()) => cache.recent.add(&self.object, &self.fetch),
             Err(error) => {
-                // Out of the table first: whoever comes now starts anew.
+                // Out of the table first: a reader that comes now starts a new fetch.
                 self.object.fetches().remove_foreground(&self.fetch);
                 self.fetch.fail(&error);
             }

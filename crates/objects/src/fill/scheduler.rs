@@ -77,7 +77,7 @@ impl FillScheduler {
         (self.budget_bytes / EXTENT_DATA_BYTES / PARTS_AT_ONCE_MIN).clamp(1, PART_EXTENTS_MAX)
     }
 
-    /// Waits until so many bytes fit into the budget.
+    /// Waits until this many bytes fit into the budget.
     pub(crate) async fn reserve(&self, bytes: u64) -> OwnedSemaphorePermit {
         let bytes = u32::try_from(bytes).expect("a part is some MiB");
         let permit = Arc::clone(&self.budget).acquire_many_owned(bytes).await;

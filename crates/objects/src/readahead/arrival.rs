@@ -153,7 +153,7 @@ mod tests {
             is_near(progress(begin), &far, at(10_000)),
             "not begun: a fresh one would not be sooner"
         );
-        // Many who wait for the same bytes are one read, however slow it is.
+        // Many waiters for the same bytes share one read, however slow it is.
         assert!(is_near(moving(0), &(0..4_092), at(10_000)));
     }
 

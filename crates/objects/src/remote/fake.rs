@@ -40,13 +40,13 @@ pub(crate) enum Answer {
     OtherSize,
     /// The ETag of another version.
     OtherEtag,
-    /// The body ends after so many bytes as if that were all.
+    /// The body ends after this many bytes as if that were all.
     Cut(usize),
-    /// The body breaks after so many bytes.
+    /// The body breaks after this many bytes.
     Break(usize),
-    /// The body stalls after so many bytes.
+    /// The body stalls after this many bytes.
     Stall(usize),
-    /// The body has so many bytes too many, in one piece with the rest.
+    /// The body has this many bytes too many, in one piece with the rest.
     Long(usize),
     Panic,
 }

@@ -152,7 +152,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let well = directory.path().join("well");
         std::fs::write(&well, b"bytes").unwrap();
-        // Whoever opens one waits for somebody to write.
+        // Opening one waits until another process opens it for writing.
         let hung: Vec<_> =
             (0..2 * FILE_READS_MAX).map(|n| directory.path().join(n.to_string())).collect();
         hung.iter().for_each(|path| {

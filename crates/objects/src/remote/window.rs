@@ -98,11 +98,11 @@ impl Window {
         Slot { window: Arc::clone(self), urgency, round: state.round }
     }
 
-    /// Gives slots to the waiters for which there is room now. Works outside of the lock, because a
-    /// slot that nobody takes comes back here.
+    /// Gives slots to the waiters for which there are free ones now. Works outside of the lock,
+    /// because a slot that nobody takes comes back here.
     fn admit(self: &Arc<Self>) {
         while let Some((sender, slot)) = self.next() {
-            // Whoever waited has gone: the slot that comes back is dropped, which gives it to the
+            // The waiter has gone: the slot that comes back is dropped, which gives it to the
             // next.
             drop(sender.send(slot));
         }

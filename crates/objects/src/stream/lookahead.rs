@@ -32,7 +32,7 @@ pub(super) struct Lookahead {
     bypass: Option<CacheBypass>,
     /// Guards of fetches that are not behind the stream, by the extent at which they end.
     interests: Vec<(u64, Arc<InterestGuard>)>,
-    /// Fetches under way ahead of the stream, whoever started them.
+    /// Fetches under way ahead of the stream, also those that other readers started.
     limiter: ReadaheadLimiter,
 }
 

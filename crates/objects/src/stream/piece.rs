@@ -35,7 +35,7 @@ type Answer = oneshot::Receiver<Result<Bytes, Error>>;
 
 impl Piece {
     /// Makes the piece wait for an answer, which the returned waiter takes.
-    pub(crate) fn ask(&mut self) -> Waiter {
+    pub(crate) fn await_read(&mut self) -> Waiter {
         let (waiter, answer) = oneshot::channel();
         self.source = PieceSource::Read(answer);
         waiter
@@ -49,7 +49,7 @@ impl Piece {
             self.source = PieceSource::Ready(bytes);
             return None;
         }
-        Some((self.range.clone(), self.ask()))
+        Some((self.range.clone(), self.await_read()))
     }
 }
 

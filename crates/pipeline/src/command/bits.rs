@@ -18,48 +18,49 @@ use crate::{
 };
 
 pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let place = Place::parse(call.args.at(2))?;
+    let position = BitPosition::parse(call.args.at(2))?;
     let bit = match call.args.at(3) {
         b"0" => 0,
-        b"1" => place.mask,
+        b"1" => position.mask,
         _ => return Err(CommandError::text("ERR bit is not an integer or out of range")),
     };
     let key = first_key(tx, call);
-    let old = string(tx, &key)?.and_then(|value| value.as_slice().get(place.byte)).copied();
+    let old = string(tx, &key)?.and_then(|value| value.as_slice().get(position.byte)).copied();
     let byte = old.unwrap_or(0);
-    let new = byte & !place.mask | bit;
+    let new = byte & !position.mask | bit;
     // A byte that is not there is a change, even to 0: the string becomes longer.
     if old != Some(new) && tx.sliced {
-        call.reply.integer(place.bit_of(byte));
-        let patch = PatchOne::new(tx, &key, place.byte, Bytes::copy_from_slice(&[new]));
+        call.reply.integer(position.bit_of(byte));
+        let patch = PatchOne::new(tx, &key, position.byte, Bytes::copy_from_slice(&[new]));
         return tx.run_sliced(call, Write::new(patch));
     }
     if old == Some(new) {
         // There is nothing to log, but from now on Redis keeps the string in the form of one whose
         // parts are written.
-        tx.tables.make_general(key.table, key.hash, key.bytes);
+        tx.make_general(&key);
     } else {
-        tx.patch(&key, place.byte, &[new]);
+        tx.patch(&key, position.byte, &[new]);
     }
-    call.reply.integer(place.bit_of(byte));
+    call.reply.integer(position.bit_of(byte));
     Ok(())
 }
 
 pub(super) fn getbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let place = Place::parse(call.args.at(2))?;
+    let position = BitPosition::parse(call.args.at(2))?;
     let key = first_key(tx, call);
-    let byte = read_string(tx, &key)?.and_then(|value| value.as_slice().get(place.byte)).copied();
-    call.reply.integer(place.bit_of(byte.unwrap_or(0)));
+    let byte =
+        read_string(tx, &key)?.and_then(|value| value.as_slice().get(position.byte)).copied();
+    call.reply.integer(position.bit_of(byte.unwrap_or(0)));
     Ok(())
 }
 
 /// Position of a bit in a string.
-struct Place {
+struct BitPosition {
     byte: usize,
     mask: u8,
 }
 
-impl Place {
+impl BitPosition {
     fn parse(text: &[u8]) -> Result<Self, CommandError> {
         let offset = parse_i64(text).and_then(|offset| usize::try_from(offset).ok());
         match offset {

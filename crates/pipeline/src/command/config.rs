@@ -38,7 +38,7 @@ enum Kind {
 enum Change {
     /// Changed while the server runs, by this function.
     Memory(fn(&mut Tx, u64)),
-    /// Changed only by a new start.
+    /// Fixed until the next start.
     AtStart,
     /// Never changed, it is constant.
     Never,

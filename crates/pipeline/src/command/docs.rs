@@ -8,9 +8,9 @@ use super::{COMMANDS, Command, Flags, Group};
 pub fn markdown() -> String {
     let mut page = String::from(
         "# Commands\n\nWritten from the command table (`BUSLOAD_WRITE_DOCS=1 cargo test -p \
-         busload-pipeline --test docs`\nwrites it anew). Values, errors and number formats are \
-         those of Redis 7; what differs is said here.\nThe last column says which work on tables \
-         in Postgres (docs/postgres.md): *w* only where the table\nis writable.\n",
+         busload-pipeline --test pipeline\ndocs` writes it anew). Values, errors and number \
+         formats are those of Redis 7; what differs is said\nhere. The last column says which \
+         work on tables in Postgres (docs/postgres.md): *w* only where the\ntable is writable.\n",
     );
     let groups = [
         Group::String,

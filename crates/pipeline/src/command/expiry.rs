@@ -66,13 +66,13 @@ enum Unit {
 /// Conditions for taking the new time.
 #[derive(Clone, Copy, Default)]
 struct Conditions {
-    /// Only if the key does not expire yet (NX).
+    /// The key must not have an expiry (NX).
     unset: bool,
-    /// Only if the key expires already (XX).
+    /// The key must have an expiry (XX).
     set: bool,
-    /// Only if the new time is later than the old (GT); no expiry is later than any time.
+    /// The new time must be later than the old one (GT); no expiry is later than any time.
     later: bool,
-    /// Only if the new time is earlier than the old (LT).
+    /// The new time must be earlier than the old one (LT).
     earlier: bool,
 }
 

@@ -101,7 +101,7 @@ pub(super) fn hmget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 pub(super) fn hgetall(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
-    tx.run_sliced(call, AllFields::new(&key, Shown::JoinedWaker))
+    tx.run_sliced(call, AllFields::new(&key, Shown::FieldsAndValues))
 }
 
 pub(super) fn hkeys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {

@@ -141,8 +141,8 @@ fn clients(tx: &Tx, lines: &mut Lines) {
 
 fn memory(tx: &Tx, lines: &mut Lines) {
     let stats = &tx.stats;
-    let garbage = tx.tables.garbage_bytes();
-    let used = tx.tables.memory_used_total() + garbage;
+    let (live, garbage) = tx.memory_and_garbage();
+    let used = live + garbage;
     lines.bytes("used_memory", used);
     lines.bytes("used_memory_peak", stats.memory_peak_bytes.get().max(used));
     lines.field("used_memory_garbage", garbage);
@@ -276,8 +276,8 @@ fn table_line(
     parts: impl Iterator<Item = TableId> + Clone,
     lines: &mut Lines,
 ) {
-    let keys: usize = parts.clone().map(|part| tx.tables.len(part)).sum();
-    let bytes: u64 = parts.map(|part| tx.tables.memory_used(part)).sum();
+    let keys: usize = parts.clone().map(|part| tx.key_count(part)).sum();
+    let bytes: u64 = parts.map(|part| tx.table_bytes(part)).sum();
     lines.raw(format_args!(
         "table_{}:kind=memory,sync={},keys={keys},bytes={bytes},memory_max={},survives={}\r\n",
         settings.name,
@@ -291,8 +291,8 @@ fn table_line(
 fn keyspace(tx: &Tx, lines: &mut Lines) {
     for space in 0..SPACE_COUNT {
         let tables = tx.catalog.listed(space);
-        let keys: usize = tables.iter().map(|&table| tx.tables.len(table)).sum();
-        let expires: usize = tables.iter().map(|&table| tx.tables.expiring_len(table)).sum();
+        let keys: usize = tables.iter().map(|&table| tx.key_count(table)).sum();
+        let expires: usize = tables.iter().map(|&table| tx.expiring_key_count(table)).sum();
         if keys != 0 {
             lines.raw(format_args!("db{space}:keys={keys},expires={expires},avg_ttl=0\r\n"));
         }

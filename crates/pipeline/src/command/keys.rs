@@ -97,7 +97,7 @@ pub(super) fn copy(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let CopyOptions { space, replace } = copy_options(call.args.cursor(3), call.session.space)?;
     let from = tx.key_hashed(call.session, call.args.at(1), call.hash);
     let to = call.args.at(2);
-    let to = Key { table: tx.catalog.memory_table(space, to), hash: tx.tables.hash(to), bytes: to };
+    let to = Key { table: tx.catalog.memory_table(space, to), hash: tx.hash(to), bytes: to };
     if same(&from, &to) {
         return Err(CommandError::text("ERR source and destination objects are the same"));
     }
@@ -147,13 +147,13 @@ pub(super) fn space_number(arg: &[u8]) -> Result<u16, CommandError> {
 
 pub(super) fn randomkey(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = listed(tx, call.session.space);
-    let total: usize = tables.iter().map(|&table| tx.tables.len(table)).sum();
-    let mut place = random_below(tx, total);
+    let total: usize = tables.iter().map(|&table| tx.key_count(table)).sum();
+    let mut ordinal = random_below(tx, total);
     // Choose a table with a probability proportional to its size; a chosen table with only expired
     // keys must not hide the keys of others.
-    let first = tables.iter().position(|&table| match place.checked_sub(tx.tables.len(table)) {
+    let first = tables.iter().position(|&table| match ordinal.checked_sub(tx.key_count(table)) {
         Some(rest) => {
-            place = rest;
+            ordinal = rest;
             false
         }
         None => true,
@@ -161,7 +161,7 @@ pub(super) fn randomkey(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let random = tx.rng.next_u64();
     let first = first.unwrap_or(0);
     let in_turn = tables[first..].iter().chain(&tables[..first]);
-    let key = in_turn.copied().find_map(|table| tx.tables.random(table, random, tx.now()));
+    let key = in_turn.copied().find_map(|table| tx.random_key(table, random));
     call.reply.bulk_or_null(key);
     Ok(())
 }
@@ -181,7 +181,7 @@ pub(super) fn listed(tx: &Tx, space: u16) -> Vec<TableId> {
 
 pub(super) fn dbsize(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = listed(tx, call.session.space);
-    call.reply.count(tables.iter().map(|&table| tx.tables.len(table)).sum());
+    call.reply.count(tables.iter().map(|&table| tx.key_count(table)).sum());
     Ok(())
 }
 
@@ -218,7 +218,7 @@ fn object<'t>(tx: &'t Tx, call: &Call<'_>) -> Option<Value<'t>> {
 /// tools expect.
 pub(super) fn object_encoding(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = tx.key(call.session, call.args.at(2));
-    let name = tx.get(&key).map(|value| match (value, is_general(tx, &key)) {
+    let name = tx.get(&key).map(|value| match (value, tx.is_general(&key)) {
         (Value::String(_), true) => "raw",
         (Value::String(string), false) => string_encoding(string),
         (Value::Hash(_), true) => "hashtable",
@@ -228,17 +228,12 @@ pub(super) fn object_encoding(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult
     Ok(())
 }
 
-/// Returns what [`busload_tables::Tables::is_general`] does.
-fn is_general(tx: &Tx, key: &Key<'_>) -> bool {
-    tx.tables.is_general(key.table, key.hash, key.bytes)
-}
-
 /// Copies a value with its expiry, and with the mark that Redis would keep it in its general form.
 fn copy_key(tx: &mut Tx, from: &Key<'_>, to: &Key<'_>) {
-    let (expiry, general) = (tx.expiry(from).flatten(), is_general(tx, from));
+    let (expiry, general) = (tx.expiry(from).flatten(), tx.is_general(from));
     tx.copy(from, to, expiry);
     if general {
-        tx.tables.make_general(to.table, to.hash, to.bytes);
+        tx.make_general(to);
     }
 }
 

@@ -99,7 +99,7 @@ impl Work for AllKeys {
             };
             let budget = &mut slice.budget;
             let mut go_on = || budget.spend(steps.replace(0)) && !full.get();
-            let next = tx.tables.scan_once(table, self.from, tx.now(), &mut emit, &mut go_on);
+            let next = tx.scan_once(table, self.from, &mut emit, &mut go_on);
             if let Some(bytes) = too_costly {
                 return Err(pattern_too_costly(bytes));
             }
@@ -189,7 +189,7 @@ fn scan_table(
     filter: &Filter,
     found: &mut Found,
 ) -> Option<u64> {
-    tx.tables.scan(table, position, count.min(SCAN_ENTRIES_AT_ONCE), tx.now(), &mut |key, kind| {
+    tx.scan(table, position, count.min(SCAN_ENTRIES_AT_ONCE), &mut |key, kind| {
         found.visited += 1;
         match filter.takes(key, kind, &mut found.steps) {
             Some(true) => found.push(key),
@@ -300,7 +300,7 @@ struct Found {
 }
 
 impl Found {
-    /// Returns whether the rest is for the next call, whatever COUNT says.
+    /// Returns whether this call has visited enough, also if COUNT asks for more.
     fn is_enough(&self, count: usize) -> bool {
         count <= self.visited
             || SCAN_STEPS_MAX <= self.steps

@@ -2,7 +2,7 @@
 //! at all.
 //!
 //! The rules are Redis's: a command refused while queueing makes EXEC refuse everything, among them
-//! MULTI and WATCH (as in Valkey 8; Redis 7 let EXEC run what was queued beside them); a command
+//! MULTI and WATCH (as in Valkey 8; Redis 7 let EXEC run the other commands); a command
 //! that fails while executing fails alone. All changes of EXEC are one transaction: one log record,
 //! one LSN.
 
@@ -65,7 +65,7 @@ fn run_queue(tx: &mut Tx, call: &mut Call<'_>, queue: &Queue) {
         let command = command.resolve(&args).expect("subcommands are checked when queued");
         let hash = match command.keys.first {
             0 => KeyHash(0),
-            first => tx.tables.hash(args.at(usize::from(first))),
+            first => tx.hash(args.at(usize::from(first))),
         };
         let reply: Reply<'_> = call.reply.reborrow();
         let mut inner = Call { session: call.session, args, reply, command, hash, in_exec: true };
@@ -83,9 +83,9 @@ fn watched_keys_changed(tx: &Tx, session: &Session) -> bool {
     }
     let mut changed = tx.watches.changed(session.conn);
     for (table, bytes, was_expired) in tx.watches.watched(session.conn) {
-        let key = crate::tx::Key { table, hash: tx.tables.hash(bytes), bytes };
+        let key = crate::tx::Key { table, hash: tx.hash(bytes), bytes };
         let live = tx.get(&key).is_some();
-        changed |= !live && !was_expired && tx.tables.is_expired(table, key.hash, bytes, tx.now());
+        changed |= !live && !was_expired && tx.is_expired(&key);
     }
     changed
 }
@@ -112,12 +112,9 @@ pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         return Err(CommandError::from(text));
     }
     for key in tx.keys(call.session, &call.args, 1, 1) {
-        let live = tx.tables.get(key.table, key.hash, key.bytes, tx.now()).is_some();
-        let state = match live {
+        let state = match tx.is_live_for_watch(&key) {
             true => WatchedState::Live,
-            false if tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) => {
-                WatchedState::Expired
-            }
+            false if tx.is_expired(&key) => WatchedState::Expired,
             false => WatchedState::Absent,
         };
         tx.watches.watch(call.session.conn, &key, state);

@@ -10,19 +10,19 @@ impl ByteSet {
 
     #[inline]
     pub(super) fn has(&self, byte: u8) -> bool {
-        let place = place(byte);
-        self.0[place / 64] >> (place % 64) & 1 == 1
+        let index = bit_index(byte);
+        self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
     pub(super) fn add(&mut self, byte: u8) {
-        let place = place(byte);
-        self.0[place / 64] |= 1 << (place % 64);
+        let index = bit_index(byte);
+        self.0[index / 64] |= 1 << (index % 64);
     }
 
     /// Adds all bytes from `first` to `last` in signed order; none when `last` comes before
     /// `first`.
     pub(super) fn add_range(&mut self, first: u8, last: u8) {
-        let (first, last) = (place(first), place(last));
+        let (first, last) = (bit_index(first), bit_index(last));
         if last < first {
             return;
         }
@@ -38,7 +38,7 @@ impl ByteSet {
     pub(super) fn unfold(&mut self) {
         const SHIFT: usize = (b'a' - b'A') as usize;
         const LETTERS: u64 = ((1 << 26) - 1) << (b'A' % 64);
-        let word = place(b'A') / 64;
+        let word = bit_index(b'A') / 64;
         self.0[word] = self.0[word] & !LETTERS | self.0[word] >> SHIFT & LETTERS;
     }
 
@@ -54,8 +54,8 @@ impl ByteSet {
     pub(super) fn single(&self) -> Option<u8> {
         let count: u32 = self.0.iter().map(|word| word.count_ones()).sum();
         let word = self.0.iter().position(|word| *word != 0)?;
-        let place = word * 64 + self.0[word].trailing_zeros() as usize;
-        (count == 1).then_some(u8::try_from(place).expect("below 256") ^ SIGN)
+        let index = word * 64 + self.0[word].trailing_zeros() as usize;
+        (count == 1).then_some(u8::try_from(index).expect("below 256") ^ SIGN)
     }
 }
 
@@ -63,6 +63,6 @@ const SIGN: u8 = 0x80;
 
 /// Returns the position of a byte in signed order.
 #[inline]
-fn place(byte: u8) -> usize {
+fn bit_index(byte: u8) -> usize {
     usize::from(byte ^ SIGN)
 }

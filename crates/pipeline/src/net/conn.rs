@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::output::Output;
 use crate::{
-    batch::{Batch, BatchBuffer, DeferReason, Request, Run},
+    batch::{BatchBuffer, DeferReason, Request, RequestBatch, Run},
     command::{CommandId, lookup},
     limits::BATCH_ARGS_MAX,
 };
@@ -49,7 +49,7 @@ pub(super) struct Conn {
     broken: bool,
     /// Says whether it is in the list of connections whose first reply waits for the log.
     pub in_gated: bool,
-    /// Says whether it is in the list of connections to look at before the turn ends.
+    /// Says whether it is in the list of connections to handle before the turn ends.
     pub in_dirty: bool,
     /// Says whether it is in the list of connections with bytes to parse next turn.
     pub in_ready: bool,
@@ -158,7 +158,7 @@ impl Conn {
     /// Parses the bytes of a receive buffer that is in the batch, `quota` requests at most.
     pub fn parse_received(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut RequestBatch,
         limits: &ParserLimits,
         quota: usize,
         buffer: u32,
@@ -179,7 +179,12 @@ impl Conn {
     }
 
     /// Parses the stored bytes, if they can contain a whole request, `quota` requests at most.
-    pub fn parse_kept(&mut self, batch: &mut Batch, limits: &ParserLimits, quota: usize) -> Rest {
+    pub fn parse_kept(
+        &mut self,
+        batch: &mut RequestBatch,
+        limits: &ParserLimits,
+        quota: usize,
+    ) -> Rest {
         if self.backlog_bytes() < self.needed.max(1) || self.broken {
             return Rest::Incomplete;
         }
@@ -260,7 +265,7 @@ impl Conn {
         bytes: &[u8],
         at: usize,
     ) -> Option<usize> {
-        let Batch { buffers, requests, args, errors, .. } = &mut *into.batch;
+        let RequestBatch { buffers, requests, args, errors, .. } = &mut *into.batch;
         let first_arg = args.len();
         args.append(&mut self.partial_args);
         let start = into.base + at as u32;
@@ -319,7 +324,7 @@ impl Conn {
         }
     }
 
-    fn push_run(&mut self, batch: &mut Batch, first_request: usize, first_seq: u64) {
+    fn push_run(&mut self, batch: &mut RequestBatch, first_request: usize, first_seq: u64) {
         let count = batch.requests.len() - first_request;
         if count == 0 {
             return;
@@ -342,7 +347,13 @@ impl Conn {
     }
 
     /// Takes back the requests of a run from `first` on.
-    pub fn take_back(&mut self, batch: &mut Batch, run: Run, first: u32, reason: DeferReason) {
+    pub fn take_back(
+        &mut self,
+        batch: &mut RequestBatch,
+        run: Run,
+        first: u32,
+        reason: DeferReason,
+    ) {
         if !self.tx_blocked {
             if reason == DeferReason::ReplyBytes {
                 let executed = (first - run.first_request) as usize;
@@ -408,7 +419,7 @@ const UNTOUCHED_BYTES_MIN: usize = 2 * 1024 * 1024;
 
 /// Destination in the batch for parsed requests.
 struct Into<'b> {
-    batch: &'b mut Batch,
+    batch: &'b mut RequestBatch,
     /// Ordinal of the buffer that the bytes are or will be in.
     buffer: u32,
     /// Offset in the buffer at which the bytes begin.

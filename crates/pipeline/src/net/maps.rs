@@ -3,8 +3,8 @@
 //!
 //! Mapping, clearing and unmapping gigabytes a second would keep a processor busy when clients that
 //! do not read come and go; unmapping a gigabyte at once would block every thread that touches new
-//! memory meanwhile. So a thread of its own, the trimmer, unmaps the maps that nobody took since it
-//! last looked, at most [`TRIMMED_COUNT_MAX`] at a time.
+//! memory meanwhile. So a separate thread, the trimmer, unmaps the maps that stayed unused since
+//! its last round, at most [`TRIMMED_COUNT_MAX`] at a time.
 
 use std::{
     mem,

@@ -5,8 +5,8 @@
 //! finished replies, submit one send per connection.
 //!
 //! ```text
-//!  collect: events --> Conn (parser, kept bytes) --> Batch --> tx
-//!  deliver: Batch --> Conn.output (order, gates)
+//!  collect: events --> Conn (parser, kept bytes) --> RequestBatch --> tx
+//!  deliver: RequestBatch --> Conn.output (order, gates)
 //!  finish_turn: watermarks --> open gates --> sends
 //! ```
 //!
@@ -29,7 +29,7 @@ use busload_resp::{Authentication, ParserLimits};
 use bytes::Bytes;
 
 use crate::{
-    batch::{Batch, BatchBuffer, Control, DeferReason},
+    batch::{BatchBuffer, Control, DeferReason, RequestBatch},
     gate::Gate,
     limits::{
         BACKLOG_BYTES_MAX, BATCH_ARGS_MAX, BATCH_REQUESTS_MAX, BATCH_REQUESTS_SHARED,
@@ -138,7 +138,11 @@ impl<N: Net> NetStage<N> {
 
     /// Waits for events (at most `timeout`, not at all when there is work left) and fills the
     /// batch, which must be empty.
-    pub fn collect(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn collect(
+        &mut self,
+        batch: &mut RequestBatch,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         debug_assert!(batch.is_empty() && batch.buffers.is_empty(), "a batch is filled from empty");
         let timeout = if self.has_work() { Some(Duration::ZERO) } else { timeout };
         let mut events = std::mem::take(&mut self.events);
@@ -165,7 +169,7 @@ impl<N: Net> NetStage<N> {
     }
 
     /// Takes the replies out of a batch, and its memory: the batch is empty afterwards.
-    pub fn deliver(&mut self, batch: &mut Batch) {
+    pub fn deliver(&mut self, batch: &mut RequestBatch) {
         for segment in &batch.replies {
             let Some(conn) = lookup(&mut self.conns, segment.conn) else { continue };
             conn.output.push(segment, batch, &mut self.spare);
@@ -308,7 +312,7 @@ impl<N: Net> NetStage<N> {
             || !self.dirty.is_empty()
     }
 
-    fn handle(&mut self, event: Event, batch: &mut Batch) {
+    fn handle(&mut self, event: Event, batch: &mut RequestBatch) {
         match event {
             Event::Accepted { conn, peer } => self.accept(conn, peer, batch),
             Event::Received { conn: id, span } => {
@@ -371,7 +375,7 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    fn accept(&mut self, id: ConnId, peer: Peer, batch: &mut Batch) {
+    fn accept(&mut self, id: ConnId, peer: Peer, batch: &mut RequestBatch) {
         let index = id.index as usize;
         if self.conns.len() <= index {
             self.conns.resize_with(index + 1, || None);
@@ -390,7 +394,7 @@ impl<N: Net> NetStage<N> {
     }
 
     /// Parses the bytes that were left for this turn.
-    fn offer_ready(&mut self, batch: &mut Batch) {
+    fn offer_ready(&mut self, batch: &mut RequestBatch) {
         let mut offered = std::mem::take(&mut self.ready_first);
         offered.append(&mut self.ready);
         for id in offered {
@@ -424,7 +428,7 @@ impl<N: Net> NetStage<N> {
     }
 
     /// Takes back the requests that tx deferred.
-    fn take_back(&mut self, batch: &mut Batch) {
+    fn take_back(&mut self, batch: &mut RequestBatch) {
         for index in 0..batch.deferred.len() {
             let deferred = batch.deferred[index];
             let run = batch.runs[deferred.run as usize];
@@ -557,7 +561,7 @@ fn lookup(conns: &mut [Option<Box<Conn>>], id: ConnId) -> Option<&mut Box<Conn>>
 }
 
 /// Returns whether the remaining bytes must wait for the next turn.
-fn is_full(batch: &Batch) -> bool {
+fn is_full(batch: &RequestBatch) -> bool {
     BATCH_REQUESTS_MAX <= batch.requests.len() || BATCH_ARGS_MAX <= batch.args.len()
 }
 

@@ -4,7 +4,7 @@
 //! grows by copying, and the counted size is the allocated one. Replies to a client that does not
 //! read lie in mapped memory ([`super::maps`]): the system provides it page by page and gets it
 //! back soon after the client is closed, while an allocator would keep gigabytes, or return them in
-//! one go while everybody waits.
+//! one go while all clients wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::maps::{MapPool, Mapped};
 use crate::{
-    batch::{Batch, ReplyRun},
+    batch::{ReplyRun, RequestBatch},
     gate::{Gate, Watermarks},
     limits::{MAPPED_FROM_BYTES, REPLY_CHUNK_BYTES_MAX},
 };
@@ -113,8 +113,8 @@ impl Output {
         self.queue.is_empty() && self.early.is_empty() && !self.sending
     }
 
-    /// Puts a reply run of a batch into its place in the order.
-    pub fn push(&mut self, segment: &ReplyRun, batch: &Batch, spare: &mut Spare) {
+    /// Inserts a reply run of a batch by its position in the order.
+    pub fn push(&mut self, segment: &ReplyRun, batch: &RequestBatch, spare: &mut Spare) {
         let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
         if in_order && segment.shared_count == 0 {
             self.push_bytes(
@@ -189,7 +189,7 @@ impl Output {
     }
 
     /// Splits a reply run at its large values.
-    fn cut(&mut self, segment: &ReplyRun, batch: &Batch, spare: &mut Spare) -> Vec<Chunk> {
+    fn cut(&mut self, segment: &ReplyRun, batch: &RequestBatch, spare: &mut Spare) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let gate = segment.gate;
         let first = segment.first_shared as usize;
@@ -342,11 +342,18 @@ mod tests {
         }
 
         fn reply(&mut self, first_seq: u64, seq_count: u32, text: &str, gate: Gate) {
-            let batch = Batch { out: text.into(), ..Batch::default() };
+            let batch = RequestBatch { out: text.into(), ..RequestBatch::default() };
             self.push(first_seq, seq_count, &batch, gate, false);
         }
 
-        fn push(&mut self, first_seq: u64, seq_count: u32, batch: &Batch, gate: Gate, close: bool) {
+        fn push(
+            &mut self,
+            first_seq: u64,
+            seq_count: u32,
+            batch: &RequestBatch,
+            gate: Gate,
+            close: bool,
+        ) {
             let segment = ReplyRun {
                 conn: ConnId { index: 0, generation: 0 },
                 first_seq,
@@ -415,7 +422,7 @@ mod tests {
     fn a_large_value_is_sent_from_where_it_is() {
         let mut conn = Harness::new();
         let shared = vec![SharedPart { at: 4, bytes: Bytes::from_static(b"VALUE") }];
-        let batch = Batch { out: b"$5\r\n\r\n".to_vec(), shared, ..Batch::default() };
+        let batch = RequestBatch { out: b"$5\r\n\r\n".to_vec(), shared, ..RequestBatch::default() };
         conn.push(0, 1, &batch, Gate::OPEN, false);
         conn.reply(1, 1, "+OK", Gate::OPEN);
         assert!(14 <= conn.output.bytes(), "the value and what stands around it");
@@ -436,7 +443,7 @@ mod tests {
             assert!(conn.output.bytes() <= expected.len() + slack, "no more than what is there");
         }
         assert!(conn.output.queue.iter().any(|chunk| matches!(chunk.body, Body::Mapped(_))));
-        let closing = Batch { out: b"end".to_vec(), ..Batch::default() };
+        let closing = RequestBatch { out: b"end".to_vec(), ..RequestBatch::default() };
         conn.push(300, 1, &closing, Gate::OPEN, true);
         assert_eq!(conn.sends(1_000).concat(), expected + "end(close)");
         assert_eq!(conn.output.bytes(), 0);
@@ -445,7 +452,7 @@ mod tests {
     #[test]
     fn nothing_is_sent_behind_a_closing_reply() {
         let mut conn = Harness::new();
-        let batch = Batch { out: b"+OK".to_vec(), ..Batch::default() };
+        let batch = RequestBatch { out: b"+OK".to_vec(), ..RequestBatch::default() };
         conn.push(0, 1, &batch, Gate::OPEN, true);
         conn.reply(1, 1, "late", durable(9));
         assert_eq!(conn.sends(0), ["+OK", "(close)"]);

@@ -1,5 +1,6 @@
 //! Access to the data: every read joins the gate of what it read, every change writes its effect
-//! into the transaction's log record. There is no other way to the tables.
+//! into the transaction's log record. Reads that join no gate are in `ungated.rs`; commands have no
+//! other way to the tables.
 
 use busload_log::SyncPolicy;
 use busload_tables::{KeyHash, StringValue, TableId, UnixMs, Value, ValueKind, effect};

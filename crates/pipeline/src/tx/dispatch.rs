@@ -1,5 +1,5 @@
-//! The way of a request to its handler: does the command exist, may this client run it now, can the
-//! log reserve space for it?
+//! Leads a request to its handler: checks that the command exists, that this client may run it now,
+//! and that the log can reserve space for it.
 
 use std::collections::HashMap;
 
@@ -318,7 +318,7 @@ impl Tx {
         let tables = 1 + self.catalog.all_memory().len();
         let mut space = session.space;
         let mut sizes: Sizes<'_> = HashMap::new();
-        let place = |space, key| (self.catalog.memory_table(space, key), key);
+        let located = |space, key| (self.catalog.memory_table(space, key), key);
         let size_of = |sizes: &mut Sizes<'_>, (table, key)| {
             sizes
                 .get(&(table, key))
@@ -344,13 +344,13 @@ impl Tx {
                 let (from, to, to_space) =
                     (args.at(1), args.at(2), target_space(&args).unwrap_or(space));
                 // The command may fail: then the target stays what it was.
-                let (from, to) = (place(space, from), place(to_space, to));
+                let (from, to) = (located(space, from), located(to_space, to));
                 let size = size_of(&mut sizes, from).max(size_of(&mut sizes, to));
                 sizes.insert(to, size);
                 total += size;
             } else {
                 for index in command.keys.indexes(args.len()) {
-                    let key = place(space, args.at(index));
+                    let key = located(space, args.at(index));
                     let size = size_of(&mut sizes, key) + own + growth(&args);
                     sizes.insert(key, size);
                 }

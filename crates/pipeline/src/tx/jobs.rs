@@ -14,10 +14,10 @@
 //! **Isolation.** A job holds locks on what it has read or will change ([`Locks`]), so it takes
 //! effect as if at one moment. Only KEYS locks nothing: like SCAN it shows every key that stays
 //! from start to end, and otherwise keys that were there at some moment in between. At most one job
-//! at a time locks one key after the other, or writes; net submits further ones again when it has
-//! ended. So no two jobs wait for each other, and the parts of two transactions never mix in the
-//! log. A writer that had to wait for a lock runs before further jobs begin. Inside EXEC there are
-//! no slices: a transaction executes whole.
+//! at a time writes, or locks one key after the other; net submits further ones again when that job
+//! has ended. So no two jobs wait for each other, and the parts of two transactions never mix in
+//! the log. A writer that had to wait for a lock runs before further jobs begin. Inside EXEC there
+//! are no slices: a transaction executes whole.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     args::Args,
-    batch::{Batch, DeferReason, Held, ReplyRun, SharedPart},
+    batch::{DeferReason, Held, ReplyRun, RequestBatch, SharedPart},
     command::{Call, Command, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
@@ -100,7 +100,7 @@ pub(crate) enum Step {
 
 /// Command that can be executed in slices.
 pub(crate) trait Work: Send {
-    /// Continues for a slice. An error becomes the whole reply.
+    /// Runs the next slice. An error becomes the whole reply.
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError>;
 
     /// Called when the first slice did not suffice: locks what that slice read, and from now on
@@ -358,7 +358,7 @@ impl Tx {
 
     /// Runs one slice of one job. When the job is done, its reply goes into the batch, as does the
     /// memory that tx uses for its connection.
-    pub(super) fn run_job(&mut self, batch: &mut Batch) {
+    pub(super) fn run_job(&mut self, batch: &mut RequestBatch) {
         let Some(mut job) = self.jobs.queue.pop_front() else { return };
         let Pieces { out, shared, .. } = &mut job.reply;
         let mut slice = Slice {
@@ -434,7 +434,7 @@ impl Tx {
                     })
             }
             Some(_) => false,
-            // Commands over so many keys check each key themselves, when they are about to lock it.
+            // Commands over many keys check each key themselves, when they are about to lock it.
             None if SLICED_ARGS_MIN <= args.len() && command.keys.last < 0 => {
                 !self.jobs.can_begin(session.conn, true)
             }
@@ -473,7 +473,7 @@ impl Tx {
 }
 
 /// Moves the reply into the batch, by reference.
-fn answer(mut job: Job, batch: &mut Batch) {
+fn answer(mut job: Job, batch: &mut RequestBatch) {
     let mut reply = std::mem::take(&mut job.reply);
     if job.is_silent {
         reply = Pieces::default();

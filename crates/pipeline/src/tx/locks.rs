@@ -2,7 +2,7 @@
 //!
 //! All other commands execute whole, so only sliced ones lock. They acquire locks as they go and
 //! release all of them at their end (two-phase locking): what they read or wrote at their beginning
-//! is still so at their end. A request for a locked key waits; requests for other keys are not
+//! is unchanged at their end. A request for a locked key waits; requests for other keys are not
 //! affected.
 
 use std::collections::HashSet;
@@ -79,8 +79,8 @@ impl Locks {
     }
 
     fn shard(&self, hash: KeyHash) -> usize {
-        // Use the last bits: the first bits choose places in the tables and are about the same for
-        // keys scanned together.
+        // Use the last bits: the first bits choose segments of the tables and are about the same
+        // for keys scanned together.
         (hash.0 & 0xff) as usize % self.shards.len()
     }
 }

@@ -25,6 +25,7 @@ mod locks;
 mod open;
 mod segments;
 mod tickets;
+mod ungated;
 mod watch;
 mod writes;
 
@@ -44,7 +45,7 @@ use busload_tables::{KeyHash, TableId, Tables};
 
 use crate::{
     args::Args,
-    batch::{Batch, BatchBuffer, Control, DeferReason, Deferred, Held, Request, Run},
+    batch::{BatchBuffer, Control, DeferReason, Deferred, Held, Request, RequestBatch, Run},
     command::CommandId,
     gate::{Gate, GateFilter},
     limits::{
@@ -105,7 +106,7 @@ impl Signals {
 /// The tx stage: all tables, and the state of every connection.
 pub struct Tx {
     /// Memory tables, with their keys and values.
-    pub(crate) tables: Tables,
+    tables: Tables,
     /// Names and settings of tables.
     pub(crate) catalog: Catalog,
     /// Settings; CONFIG SET changes some of them.
@@ -153,7 +154,7 @@ pub struct Tx {
 impl Tx {
     /// Executes a batch. The caller then calls [`Tx::end_turn`] (after all batches of the turn) and
     /// returns the batch to its net stage.
-    pub fn execute(&mut self, batch: &mut Batch, now: Now) {
+    pub fn execute(&mut self, batch: &mut RequestBatch, now: Now) {
         self.start_turn(now);
         batch.jobs_ended.0 = self.jobs.ended();
         for control in &batch.control {
@@ -241,8 +242,8 @@ impl Tx {
         self.jobs.cancel(session.conn);
     }
 
-    fn execute_runs(&mut self, batch: &mut Batch) {
-        let Batch {
+    fn execute_runs(&mut self, batch: &mut RequestBatch) {
+        let RequestBatch {
             buffers,
             runs,
             requests,

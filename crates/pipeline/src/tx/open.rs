@@ -1,9 +1,9 @@
 //! Startup: recovers the log into tables, then reconciles it with the configuration.
 //!
-//! The log holds the names, ids and settings of tables. A start that would hide keys is refused
-//! with their number: a new table whose prefix already has keys in `default`, or a logged table
-//! that is not configured any more. Of tables that sources serve the log holds only the names, so
-//! that this check is made once and not at every start.
+//! The log holds the names, ids and settings of tables. A start that would hide keys fails and
+//! tells their number: if the prefix of a new table already has keys in `default`, or if a logged
+//! table is not configured any more. For a table that a source serves, the log holds only the name,
+//! so that this check is made once and not at every start.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -481,7 +481,7 @@ fn refuse<T>(text: String) -> Result<T, StartError> {
 }
 
 /// Returns whether the table continues. A former memory table that a source serves now does not:
-/// its keys have no place any more.
+/// its keys belong to no table any more.
 fn is_configured(settings: &Settings, known: &Known) -> bool {
     settings.tables.iter().any(|table| table.name == known.name)
         || settings.sources.iter().any(|source| is_entry_of(source, known))

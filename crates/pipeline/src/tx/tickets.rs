@@ -22,7 +22,7 @@ use bytes::Bytes;
 use super::{Route, Tx, dispatch::reply_too_long};
 use crate::{
     args::Args,
-    batch::{Batch, ReplyRun},
+    batch::{ReplyRun, RequestBatch},
     command::{Command, Flags, Keys},
     error::CommandError,
     gate::Gate,
@@ -39,15 +39,15 @@ use slots::{Slots, Waiting};
 pub(super) struct Tickets {
     sources: Vec<(String, Box<dyn Source>)>,
     open: Slots<Part>,
-    /// Multi-key requests that wait for answers, by the ordinal that their parts know. Free places
+    /// Multi-key requests that wait for answers, by the ordinal that their parts know. Free slots
     /// are `None`.
     multi_key_requests: Vec<Option<Box<MultiKeyRequest>>>,
     free_multi_key_requests: Vec<usize>,
     stream: Vec<SourceEvent>,
-    finished: Vec<Finished>,
+    finished: Vec<AnsweredRequest>,
     /// Connection, sequence number and ordinal of each finished request.
     order: Vec<(u32, u64, usize)>,
-    answered: Batch,
+    answered: RequestBatch,
 }
 
 /// Request that a ticket's answer belongs to.
@@ -79,7 +79,7 @@ struct MultiKeyRequest {
 }
 
 /// Request whose answers are all there.
-struct Finished {
+struct AnsweredRequest {
     conn: ConnId,
     seq: u64,
     asked: Asked,
@@ -112,7 +112,7 @@ impl Tickets {
             stream: Vec::new(),
             finished: Vec::new(),
             order: Vec::new(),
-            answered: Batch::default(),
+            answered: RequestBatch::default(),
         }
     }
 
@@ -137,7 +137,7 @@ impl Tickets {
     }
 
     /// Opens a ticket and submits it to the source.
-    fn ask(
+    fn submit(
         &mut self,
         now: Duration,
         conn: ConnId,
@@ -169,7 +169,12 @@ impl Tickets {
         let Some((Waiting { conn, .. }, part)) = self.open.close(ticket) else { return };
         match part {
             Part::Whole { seq, asked } => {
-                self.finished.push(Finished { conn, seq, asked, answers: Answers::One(answer) });
+                self.finished.push(AnsweredRequest {
+                    conn,
+                    seq,
+                    asked,
+                    answers: Answers::One(answer),
+                });
             }
             Part::OneOf { multi_key_request: ordinal, index } => {
                 let Some(multi_key_request) = &mut self.multi_key_requests[ordinal] else { return };
@@ -179,7 +184,7 @@ impl Tickets {
                     && let Some(multi_key_request) = self.end_multi_key_request(ordinal)
                 {
                     let MultiKeyRequest { seq, asked, answers, .. } = *multi_key_request;
-                    self.finished.push(Finished {
+                    self.finished.push(AnsweredRequest {
                         conn,
                         seq,
                         asked,
@@ -247,8 +252,8 @@ impl Tickets {
     /// Moves finished requests into the batch, up to the limit of one batch. Sorts the replies by
     /// connection and order: net then appends many replies of one connection as one piece.
     fn write_replies(&mut self) {
-        let places = self.finished.iter().enumerate();
-        self.order.extend(places.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
+        let finished = self.finished.iter().enumerate();
+        self.order.extend(finished.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
         self.order.sort_unstable();
         let batch = &mut self.answered;
         let mut written = 0;
@@ -259,9 +264,9 @@ impl Tickets {
             write_reply(&self.finished[ordinal], batch);
             written += 1;
         }
-        let mut finished: Vec<Option<Finished>> = Vec::new();
+        let mut finished: Vec<Option<AnsweredRequest>> = Vec::new();
         if written != self.order.len() {
-            // Rarely so many finish at once that the rest is for the next turn.
+            // Rarely more finish at once than fit into a turn: the next turn takes the rest.
             finished.extend(self.finished.drain(..).map(Some));
         }
         self.finished.clear();
@@ -280,7 +285,7 @@ impl Tx {
     /// Takes the answers of sources, and executes a slice of a job. The returned batch holds
     /// replies and the memory that tx uses for connections, and belongs to the net stage of the
     /// connections named in it.
-    pub fn poll_answers(&mut self, now: super::Now) -> Option<Batch> {
+    pub fn poll_answers(&mut self, now: super::Now) -> Option<RequestBatch> {
         self.start_turn(now);
         let tickets = &mut self.tickets;
         let mut stream = std::mem::take(&mut tickets.stream);
@@ -411,7 +416,7 @@ impl Tx {
             }
         };
         let question = Question { ordinal, operation, key, arguments };
-        self.tickets.ask(self.now, session.conn, &question, part).map(drop)
+        self.tickets.submit(self.now, session.conn, &question, part).map(drop)
     }
 
     fn submit_several(
@@ -442,7 +447,7 @@ impl Tx {
             let value = [args.get(at + 1).unwrap_or_default()];
             let arguments = &value[..usize::from(command.keys.step) - 1];
             let question = Question { ordinal, operation, key, arguments };
-            match self.tickets.ask(
+            match self.tickets.submit(
                 self.now,
                 session.conn,
                 &question,
@@ -515,8 +520,8 @@ fn check_shape(
 }
 
 /// Appends the reply, to the connection's last reply run when it continues that.
-fn write_reply(finished: &Finished, batch: &mut Batch) {
-    let Finished { conn, seq, asked, answers } = finished;
+fn write_reply(finished: &AnsweredRequest, batch: &mut RequestBatch) {
+    let AnsweredRequest { conn, seq, asked, answers } = finished;
     let (start, first_shared) = (batch.out.len(), batch.shared.len());
     let mut reply = Reply::new(&mut batch.out, &mut batch.shared, asked.version);
     if replies::write(asked, answers, &mut reply).is_err() {

@@ -9,9 +9,9 @@
 //! The whole transaction is in the log before any of it is in memory, and its keys stay locked
 //! until all of it is in memory: nobody sees half of it, and a crash leaves all of it or nothing.
 //! The first part is logged when the disk has space for all parts, so a write that does not fit
-//! uses none; where others take that space meanwhile, the last part is missing and the transaction
-//! has not happened. The log takes other transactions between two parts, so nobody waits until
-//! hundreds of megabytes are synced.
+//! uses none. If others take that space meanwhile, the last part is never logged, and the
+//! transaction has not happened. The log takes other transactions between two parts, so nobody
+//! waits until hundreds of megabytes are synced.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use busload_log::{Lsn, Reservation, SyncPolicy};
 use busload_tables::limits::STRING_BYTES_MAX;
 use busload_tables::{
     KeyHash, StringValue, TableId, UnixMs, Value,
-    effect::{self, Effect, PartPlace},
+    effect::{self, Effect, PartPosition},
 };
 use bytes::{Bytes, BytesMut};
 
@@ -295,12 +295,12 @@ impl<P: Plan> Write<P> {
                 (*chunk, *half) = if *half == 0 { (*chunk, 1) } else { (*chunk + 1, 0) };
             }
             last = *chunk == done.len();
-            let place = match (first, last) {
-                (true, _) => PartPlace::First,
-                (false, false) => PartPlace::Next,
-                (false, true) => PartPlace::Last,
+            let position = match (first, last) {
+                (true, _) => PartPosition::First,
+                (false, false) => PartPosition::Next,
+                (false, true) => PartPosition::Last,
             };
-            effect::part_header(tx.log.record(), place);
+            effect::part_header(tx.log.record(), position);
             tx.log.append_shared(piece);
         }
         let lsn = tx.log.commit(policy);
@@ -545,7 +545,7 @@ impl PatchOne {
             _ => Bytes::new(),
         };
         let length = old.len().max(offset + patch.len());
-        // Whoever appends once usually appends again.
+        // A client that appends once usually appends again.
         let spare = if old.len() < length && !old.is_empty() { length / 4 } else { 0 };
         Self {
             key: Bytes::copy_from_slice(key.bytes),
@@ -591,7 +591,7 @@ impl Plan for PatchOne {
         if !std::mem::replace(&mut self.begun, true) {
             let locked = changes.lock(tx, &Key { table, hash, bytes: &self.key });
             debug_assert!(locked, "a request for a locked key waits");
-            if tx.tables.is_expired(table, hash, &self.key, tx.now()) {
+            if tx.is_expired(&Key { table, hash, bytes: &self.key }) {
                 effect::delete(changes.effects(tx, table), table, &self.key);
             }
         }

@@ -9,7 +9,7 @@
 //!   use the index when the table has grown. Triggers run under these settings too.
 //! * `statement_timeout`: ends a statement that nobody waits for any more.
 //!
-//! If a server or a pooler refuses one of them, the table is served all the same, after one
+//! If a server or a pooler refuses one of them, the table is still served, after one
 //! warning. Behind a pooler that shares connections between transactions, settings affect other
 //! clients: there they belong to the role (`ALTER ROLE app SET plan_cache_mode =
 //! force_generic_plan`).

@@ -18,7 +18,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Servers that only resemble Postgres may explain otherwise.
+    /// Creates the result for a plan that could not be read, as on servers that resemble Postgres.
     fn unknown(error: &tokio_postgres::Error) -> Self {
         let warning = format!("the plan could not be looked at: {}", describe(error));
         Self { scans: Vec::new(), warnings: vec![warning] }

@@ -213,7 +213,7 @@ fn listing_of_server(
             server.address
         ))
     };
-    let answer = http_client::ask(server, "GET", "/api/cache").map_err(|error| failed(&error))?;
+    let answer = http_client::send(server, "GET", "/api/cache").map_err(|error| failed(&error))?;
     let caches = read_list(answer).map_err(|error| failed(&error))?;
     let directory = absolute(settings);
     caches
@@ -256,7 +256,7 @@ fn by_server(
     let failed = |why: &dyn std::fmt::Display| {
         Failure::run(format!("the server at http://{}: {why}", server.address))
     };
-    let answer = http_client::ask(server, "POST", &format!("/api/cache/{name}/{action}"));
+    let answer = http_client::send(server, "POST", &format!("/api/cache/{name}/{action}"));
     let mut body = answer.map_err(|error| failed(&error))?.body;
     loop {
         let mut line = String::new();

@@ -34,7 +34,7 @@ pub struct Target<'a> {
 }
 
 /// Sends a request and reads the head of the answer.
-pub fn ask(server: Target<'_>, method: &str, path: &str) -> io::Result<Answer> {
+pub fn send(server: Target<'_>, method: &str, path: &str) -> io::Result<Answer> {
     let address = server.address;
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     let authorization = match server.password {
@@ -96,7 +96,7 @@ mod tests {
             stream.write_all(response.as_bytes()).unwrap();
             String::from_utf8(asked).unwrap()
         });
-        let answer = ask(Target { address, password }, "POST", "/x").and_then(|mut answer| {
+        let answer = send(Target { address, password }, "POST", "/x").and_then(|mut answer| {
             let mut body = String::new();
             answer.body.read_to_string(&mut body)?;
             Ok((answer.code, body))

@@ -133,11 +133,11 @@ impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let table = self.0.table().map_or(0, |table| table.0);
         match self.0 {
-            Effect::Part { place, bytes } => {
+            Effect::Part { position, bytes } => {
                 write!(
                     f,
                     "part place={} bytes={}",
-                    format!("{place:?}").to_lowercase(),
+                    format!("{position:?}").to_lowercase(),
                     bytes.len()
                 )
             }

@@ -239,8 +239,8 @@ impl ChunksSpec {
     /// are settings.
     fn set_url(&mut self, url: &str) -> Result<(), String> {
         let url = url.strip_prefix(PREFIX).unwrap_or(url);
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        check_place(place)?;
+        let (location, query) = url.split_once('?').unwrap_or((url, ""));
+        check_location(location)?;
         let mut of_store = String::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -257,7 +257,7 @@ impl ChunksSpec {
                 self.set(key, &[percent_decoded(value)?])?;
             }
         }
-        self.url = Some(format!("{place}{of_store}"));
+        self.url = Some(format!("{location}{of_store}"));
         Ok(())
     }
 
@@ -430,7 +430,7 @@ impl ChunksSettings {
     }
 }
 
-/// The process's environment, the only place for credentials.
+/// The process's environment, the only source of credentials.
 fn environment() -> Environment {
     Arc::new(|name| std::env::var(name).ok())
 }
@@ -441,8 +441,8 @@ fn settings_of_url() -> impl Iterator<Item = &'static str> {
 }
 
 /// Checks scheme, bucket and prefix. The store's client checks the rest.
-fn check_place(place: &str) -> Result<(), String> {
-    let Some((scheme, rest)) = place.split_once("://") else {
+fn check_location(location: &str) -> Result<(), String> {
+    let Some((scheme, rest)) = location.split_once("://") else {
         return Err(
             "this is no URL of a store; expected one like s3://bucket/prefix or file:///directory"
                 .into(),

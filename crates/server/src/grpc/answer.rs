@@ -87,7 +87,7 @@ pub struct Message {
 
 impl Message {
     /// Returns whether one more result fits into the message. The first one always does.
-    pub fn has_room_for(&self, outcome: &Outcome) -> bool {
+    pub fn has_space_for(&self, outcome: &Outcome) -> bool {
         self.bytes == 0 || self.bytes + bytes_of(outcome) <= MESSAGE_BYTES
     }
 

@@ -95,7 +95,7 @@ impl Target<'_> {
         }
     }
 
-    /// Reads one chunk: at once if it is at hand, else waits for it.
+    /// Reads one chunk: at once from memory or the page cache, else waits for it.
     async fn chunk(&self, address: ChunkAddress, form: Form, local_only: bool) -> answer::Outcome {
         if let Attempt::Ready(outcome) = self.store().try_get(&address, form) {
             return outcome;

@@ -25,7 +25,7 @@ pub const LOOKUPS_PER_TURN: usize = 512;
 pub const WAITING_COUNT_MAX: usize = 2_048;
 /// Most batches of one call in flight at once.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 16;
-/// Interval at which `Watch` calls look for a change of the health.
+/// Interval at which `Watch` calls check whether the health has changed.
 pub const HEALTH_PERIOD: Duration = Duration::from_secs(1);
 /// Most `Watch` calls at once.
 pub const HEALTH_WATCHERS_MAX: usize = 256;

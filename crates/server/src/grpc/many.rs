@@ -1,9 +1,9 @@
 //! `GetChunks`: a stream that makes each message when the client has window for it.
 //!
 //! ```text
-//!  addresses --> at hand (memory, page cache) -------------------+--> message --> client
+//!  addresses --> in memory or in the page cache -----------------+--> message --> client
 //!       |                                                        |
-//!       +--> not at hand: together, as a batch --> received -----+
+//!       +--> others: together, as a batch --> received ----------+
 //! ```
 //!
 //! **Dispatch.** Every message takes all outcomes that are ready, up to
@@ -20,7 +20,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use busload_calls::Deadline;
+use busload_calls::{Deadline, DeadlineTimer};
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, Store};
 use busload_proto::v1::GetChunksResponse;
 use bytes::Bytes;
@@ -30,7 +30,7 @@ use futures_util::{
 };
 use tokio::{
     sync::OwnedSemaphorePermit,
-    time::{Instant, Sleep, sleep, sleep_until},
+    time::{Instant, Sleep, sleep},
 };
 use tonic::Status;
 
@@ -94,7 +94,7 @@ pub struct Call {
 pub struct Answers<R> {
     reader: R,
     call: Call,
-    /// Index of the next address to look up.
+    /// Index of the first address that is not looked up yet.
     next: u32,
     /// Indexes of addresses that have to be waited for and are in no batch yet.
     waiting: Vec<u32>,
@@ -104,8 +104,7 @@ pub struct Answers<R> {
     /// Time at which those fail, unless an outcome is received before.
     timeout: Pin<Box<Sleep>>,
     received: VecDeque<(u32, Outcome)>,
-    /// Timer of the client's deadline.
-    end: Option<Pin<Box<Sleep>>>,
+    deadline: DeadlineTimer,
     over: bool,
 }
 
@@ -123,7 +122,7 @@ enum Turn {
 impl<R: Reader> Answers<R> {
     /// Creates the stream that answers a call.
     pub fn new(reader: R, call: Call) -> Self {
-        let end = call.deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
+        let deadline = call.deadline.timer();
         let timeout = Box::pin(sleep(call.deadline.timeout()));
         Self {
             reader,
@@ -134,7 +133,7 @@ impl<R: Reader> Answers<R> {
             in_flight: BTreeSet::new(),
             timeout,
             received: VecDeque::new(),
-            end,
+            deadline,
             over: false,
         }
     }
@@ -149,7 +148,7 @@ impl<R: Reader> Answers<R> {
     fn take_received(&mut self, context: &mut Context<'_>, message: &mut Message) {
         loop {
             while let Some((_, outcome)) = self.received.front()
-                && message.has_room_for(outcome)
+                && message.has_space_for(outcome)
                 && let Some((index, outcome)) = self.received.pop_front()
             {
                 message.add(index, outcome, &self.call.deadline);
@@ -175,7 +174,7 @@ impl<R: Reader> Answers<R> {
             let Some(address) = self.address(self.next) else { return Turn::Done };
             match self.reader.try_get(&address, self.call.form) {
                 Attempt::Wait => self.waiting.push(self.next),
-                Attempt::Ready(outcome) if message.has_room_for(&outcome) => {
+                Attempt::Ready(outcome) if message.has_space_for(&outcome) => {
                     message.add(self.next, outcome, &self.call.deadline);
                 }
                 Attempt::Ready(outcome) => self.received.push_back((self.next, outcome)),
@@ -215,7 +214,7 @@ impl<R: Reader> Answers<R> {
     /// Returns whether no outcome was received for too long. Called while the client waits; false
     /// if the client set a deadline.
     fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
-        self.end.is_none()
+        self.call.deadline.of_client().is_none()
             && !self.in_flight.is_empty()
             && self.timeout.as_mut().poll(context).is_ready()
     }
@@ -252,10 +251,6 @@ impl<R: Reader> Answers<R> {
         }
         if turn == Turn::Done && self.is_done() { Poll::Ready(None) } else { Poll::Pending }
     }
-
-    fn is_past_deadline(&mut self, context: &mut Context<'_>) -> bool {
-        self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready())
-    }
 }
 
 impl<R: Reader> Stream for Answers<R> {
@@ -265,9 +260,9 @@ impl<R: Reader> Stream for Answers<R> {
         if self.over {
             return Poll::Ready(None);
         }
-        if self.is_past_deadline(context) {
+        if let Poll::Ready(passed) = self.deadline.poll_passed(context) {
             self.over = true;
-            return Poll::Ready(Some(Err(self.call.deadline.passed())));
+            return Poll::Ready(Some(Err(passed)));
         }
         let mut polled = self.poll_message(context);
         if polled.is_pending() && self.has_stalled(context) {

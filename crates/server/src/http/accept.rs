@@ -48,11 +48,11 @@ pub async fn serve(
     connections_max: u32,
     metrics: Arc<FrontMetrics>,
 ) {
-    let places = Arc::new(Semaphore::new(connections_max as usize));
+    let permits = Arc::new(Semaphore::new(connections_max as usize));
     let accounts = Accounts::new(metrics);
     let builder = Arc::new(builder());
     loop {
-        let place = place(&places, connections_max).await;
+        let permit = permit(&permits, connections_max).await;
         let Ok((stream, peer)) = listener.accept().await else {
             sleep(limits::ACCEPT_BACKOFF).await;
             continue;
@@ -64,18 +64,18 @@ pub async fn serve(
         let builder = Arc::clone(&builder);
         tokio::spawn(async move {
             connection(stream, &builder, service).await;
-            drop((open, place));
+            drop((open, permit));
         });
     }
 }
 
 /// Waits for a permit. Warns if there is none, because from outside the server then seems to hang.
-async fn place(places: &Arc<Semaphore>, connections_max: u32) -> OwnedSemaphorePermit {
-    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
-        return place;
+async fn permit(permits: &Arc<Semaphore>, connections_max: u32) -> OwnedSemaphorePermit {
+    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        return permit;
     }
     log::warn!("HTTP: {connections_max} connections are in use; more wait until one is closed");
-    Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed")
+    Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed")
 }
 
 fn builder() -> Builder<TokioExecutor> {

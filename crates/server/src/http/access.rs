@@ -1,5 +1,5 @@
-//! Access to HTTP: where only this machine can connect, everybody may ask; elsewhere, clients that
-//! know the password.
+//! Access to HTTP: on loopback addresses every client may send requests, elsewhere only clients
+//! that know the password.
 //!
 //! ```text
 //!  request --> guard --+-- foreign host or site (`names`) --> 403 (gRPC: PERMISSION_DENIED)
@@ -66,7 +66,7 @@ const KEY_DERIVATION_STEPS: u32 = 100_000;
 
 type Code = Hmac<Sha256>;
 
-/// Check of credentials: none if everybody may ask, else a password.
+/// Check of credentials: against the password, or none if every client may send requests.
 #[derive(Clone, Default)]
 pub struct Access(Option<Arc<Secret>>);
 
@@ -105,7 +105,7 @@ pub enum Denied {
     Unknown,
     /// The password is wrong.
     Wrong,
-    /// Too many wrong passwords came from the address; none is checked for so many seconds.
+    /// Too many wrong passwords came from the address; none is checked for this many seconds.
     TooMany(u64),
 }
 

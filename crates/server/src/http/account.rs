@@ -180,7 +180,7 @@ impl Hold {
         }
     }
 
-    /// Moves so many bytes into a reservation of their own.
+    /// Moves this many bytes into a reservation of their own.
     fn split(&mut self, bytes: usize) -> Self {
         self.bytes -= bytes;
         Self { account: Arc::clone(&self.account), bytes }

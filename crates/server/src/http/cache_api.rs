@@ -38,7 +38,7 @@ use crate::{
 
 /// Most pieces of work at once, on all caches together.
 const WORK_COUNT_MAX: usize = 4;
-/// Lines that wait for the client; when they are full, lines of progress are left out.
+/// Maximum number of lines that wait for the client; beyond it, lines of progress are left out.
 const LINES_MAX: usize = 16;
 /// Pause between two lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_millis(200);
@@ -82,9 +82,9 @@ fn begin(status: &Status, name: &str, action: &str) -> Result<Body, (StatusCode,
     let runtime = stores.handle().ok_or_else(ended)?;
     let busy =
         |_| (StatusCode::TOO_MANY_REQUESTS, "too much work on caches is under way".to_owned());
-    let place = WORK.try_acquire().map_err(busy)?;
+    let permit = WORK.try_acquire().map_err(busy)?;
     let (lines, received) = mpsc::channel(LINES_MAX);
-    let task = runtime.spawn(work(store, action, lines, place));
+    let task = runtime.spawn(work(store, action, lines, permit));
     let lines =
         Lines { received: ReceiverStream::new(received), _work: AbortOnDrop(task.abort_handle()) };
     Ok(Body::from_stream(lines.map(Ok::<_, Infallible>)))
@@ -94,7 +94,7 @@ async fn work(
     store: Store,
     action: Action,
     lines: mpsc::Sender<Bytes>,
-    _place: SemaphorePermit<'static>,
+    _permit: SemaphorePermit<'static>,
 ) {
     let clock = RealClock::new();
     let mut said = None;

@@ -1,4 +1,4 @@
-//! The server as Dolt's protocol sees it: the stores of the status, URLs and keys of the front.
+//! Implements the trait `Host` of Dolt's protocol with the server's stores, URLs and keys.
 
 use std::sync::{Arc, OnceLock, atomic::Ordering};
 

@@ -3,15 +3,15 @@
 //!
 //! hyper answers every PING and SETTINGS and takes every other frame for as long as they come. So
 //! each frame that asks for no answer is charged to a budget. A client has a small budget at first,
-//! gains some each second, and earns more by the answers that it is sent: clients that measure the
-//! bandwidth send a PING for each DATA that they get, and those with small buffers many a
-//! WINDOW_UPDATE.
+//! gains some each second, and earns more by the answers that the server sends it: a client that
+//! measures the bandwidth sends a PING for each DATA frame, and one with small buffers sends many
+//! WINDOW_UPDATE frames.
 //!
 //! | a client sends | it costs |
 //! |---|---|
 //! | HEADERS | nothing: it is a request, and earns 1 for the first DATA, which may be short |
 //! | DATA that holds a message, or the last of a request's stream | nothing |
-//! | RST_STREAM | 2: its request was one for nothing |
+//! | RST_STREAM | 2: its request was wasted work |
 //! | WINDOW_UPDATE | 2: a client that takes an answer byte by byte spends more than it earns |
 //! | any other DATA; PING, SETTINGS, PRIORITY, CONTINUATION, ... | 1, and more if it is long |
 //!
@@ -35,7 +35,7 @@ const HEADERS_CREDIT: u64 = 4;
 /// Bytes of an answer that earn 1: a client may acknowledge every 256 bytes with two
 /// WINDOW_UPDATEs, of stream and connection.
 const BYTES_PER_CREDIT: u64 = 64;
-/// Bytes of a frame that asks for nothing that cost 1 more.
+/// Number of bytes for which a frame that asks for nothing costs 1 more.
 const BYTES_PER_COST: u64 = 256;
 
 const DATA: u8 = 0;
@@ -124,7 +124,7 @@ impl Frames {
 /// Version of HTTP, as far as the connection's first bytes show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// Not known yet; so many bytes of the preface have been seen.
+    /// Not known yet; this many bytes of the preface of HTTP/2 have come.
     Unknown(usize),
     Http1,
     Http2,

@@ -1,4 +1,4 @@
-//! Settings of the HTTP front: the URL that clients use, and who may ask.
+//! Settings of the HTTP front: the URL that clients use, and which clients it serves.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Front {
         }
         let scheme = if is_https(headers) { "https" } else { "http" };
         let authority = asked.0.as_ref()?;
-        // Credentials in it would be passed on to whoever gets the URL.
+        // Credentials in it would go to every client that gets the URL.
         if authority.as_str().contains('@') || AUTHORITY_BYTES_MAX < authority.as_str().len() {
             return None;
         }

@@ -7,7 +7,7 @@ use busload_remotesapi::limits as remotesapi;
 
 use crate::grpc;
 
-/// Most connections at once, if the system allows so many open files; further ones wait to be
+/// Most connections at once, if the system allows that many open files; further ones wait to be
 /// accepted. A client of Dolt has up to 66.
 pub const CONNECTION_COUNT_LIMIT: u32 = 4096;
 /// Most calls in flight on one HTTP/2 connection; the client delays further ones.
@@ -72,7 +72,7 @@ pub const PIECE_BYTES: usize = 256 * 1024;
 /// answers that the client has not taken.
 pub const CONNECTION_BYTES_MAX: usize = 160 << 20;
 /// Memory of all connections for requests and answers. A connection may hold no more of it than is
-/// left; beyond that its calls fail with `RESOURCE_EXHAUSTED`. If the limit is passed all the same,
+/// left; beyond that its calls fail with `RESOURCE_EXHAUSTED`. If the limit is still passed,
 /// the connection that holds most is closed, of the client address that holds most.
 pub const ALL_BYTES_MAX: usize = 512 << 20;
 /// Memory up to which a connection is never refused, whatever others hold.

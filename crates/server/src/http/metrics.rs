@@ -15,8 +15,8 @@
 #[cfg(test)]
 mod docs;
 mod exposition;
+mod metric_source;
 mod reading;
-mod source;
 mod table;
 
 use self::{exposition::Page, reading::Reading, table::TABLE};

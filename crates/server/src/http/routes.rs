@@ -1,4 +1,4 @@
-//! Everything that HTTP answers for: each path, its handler, who may call it, and its limits.
+//! The paths of the HTTP front: each with its handler, its access rule and its limits.
 //!
 //! [`ROUTES`] is the whole list. The router, the check of access and the bounds of request bodies
 //! take what they need from it. A path that is not listed needs the password and is then not found.

@@ -1,10 +1,10 @@
 //! The adapter that makes a Dolt store a source of the pipeline.
 //!
 //! ```text
-//!  submit --> at hand? --yes--> answered in this turn, on the pipeline's thread
+//!  submit --> ready? ---yes---> answered in this turn, on the pipeline's thread
 //!                |no
 //!                v
-//!          request queue --flush--> one batch of the turn's requests --> Finished --> poll
+//!          request queue --flush--> one batch of the turn's requests --> FinishedAnswers --> poll
 //! ```
 //!
 //! The pipeline's thread itself reads, verifies and answers a chunk that is on local disk and in
@@ -31,16 +31,16 @@ use busload_pipeline::{
 };
 
 use super::{
-    finished::Finished,
+    finished::FinishedAnswers,
     requests::{OpenRequests, source_info},
 };
 use crate::config::{CHUNKS, ChunksSettings, Contents};
-use service::{ChunkCommand, ChunkWaiter, Fact, Finding, Lookup};
+use service::{ChunkCommand, ChunkQuery, ChunkWaiter, Fact, Finding};
 pub use service::{ChunkQueue, start_queue};
 
 /// Contents that the pipeline's thread answers in one turn, with [`CHUNK_COST_BYTES`] added for
-/// each chunk. Further requests become a batch even if their chunks are at hand. Decoding and
-/// verifying this much takes about a millisecond, during which memory tables wait.
+/// each chunk. Further requests become a batch even if their chunks are in the page cache. Decoding
+/// and verifying this much takes about a millisecond, during which memory tables wait.
 const TURN_BYTES_MAX: usize = 1 << 20;
 /// Cost of a lookup, as the number of content bytes whose decoding takes as long.
 const CHUNK_COST_BYTES: usize = 1024;
@@ -53,7 +53,7 @@ pub struct ChunksSource {
     store: Store,
     queue: ChunkQueue,
     form: Form,
-    finished: Arc<Finished>,
+    finished: Arc<FinishedAnswers>,
     /// Signals that tell whether the pipeline is stopping.
     signals: Arc<Signals>,
     /// Set once the store has been told to close.
@@ -81,7 +81,7 @@ impl ChunksSource {
         settings: &ChunksSettings,
         store: Store,
         queue: ChunkQueue,
-        finished: Arc<Finished>,
+        finished: Arc<FinishedAnswers>,
         signals: Arc<Signals>,
     ) -> Self {
         Self {
@@ -99,20 +99,20 @@ impl ChunksSource {
         }
     }
 
-    /// Returns the answer if the chunk is at hand and the turn's budget allows it. With a full
-    /// queue the budget is exceeded: that beats refusing.
-    fn attempt(&mut self, command: ChunkCommand, lookup: &Lookup) -> Attempt<SourceValue> {
+    /// Returns the answer if the chunk can be read without waiting and the turn's budget allows it.
+    /// With a full queue the read may exceed the budget: that is better than to refuse the request.
+    fn attempt(&mut self, command: ChunkCommand, query: &ChunkQuery) -> Attempt<SourceValue> {
         if self.turn_bytes == 0 && self.queue.waiting() < self.requests_max {
             return Attempt::Wait;
         }
-        let attempt = match lookup.fact {
-            Fact::Bytes | Fact::Length => match self.store.try_get(&lookup.address, self.form) {
+        let attempt = match query.fact {
+            Fact::Bytes | Fact::Length => match self.store.try_get(&query.address, self.form) {
                 Attempt::Ready(found) => {
                     Attempt::Ready(found.map(|chunk| command.reply(chunk.map(Finding::Chunk))))
                 }
                 Attempt::Wait => Attempt::Wait,
             },
-            Fact::Existence => match self.store.try_has(&lookup.address) {
+            Fact::Existence => match self.store.try_has(&query.address) {
                 Attempt::Ready(found) => Attempt::Ready(
                     found.map(|exists| command.reply(exists.then_some(Finding::Exists))),
                 ),
@@ -121,7 +121,7 @@ impl ChunksSource {
         };
         let bytes = match &attempt {
             Attempt::Ready(Ok(SourceValue::Bulk(bytes))) => bytes.len(),
-            Attempt::Ready(Ok(SourceValue::Integer(length))) if lookup.fact != Fact::Existence => {
+            Attempt::Ready(Ok(SourceValue::Integer(length))) if query.fact != Fact::Existence => {
                 usize::try_from(*length).unwrap_or_default()
             }
             _ => 0,
@@ -144,13 +144,13 @@ impl Source for ChunksSource {
         let outcome = match ChunkAddress::from_key(request.key) {
             Err(error) => Err(not_an_address(request.key, &error)),
             Ok(address) => {
-                let lookup = Lookup { fact: command.fact(self.form), address };
-                match self.attempt(command, &lookup) {
+                let query = ChunkQuery { fact: command.fact(self.form), address };
+                match self.attempt(command, &query) {
                     Attempt::Ready(outcome) => outcome.map_err(|error| error.to_string()),
                     Attempt::Wait => {
                         let finished = Arc::clone(&self.finished);
                         let waiter = ChunkWaiter { ticket, command, finished };
-                        match self.queue.submit_load(lookup, waiter, None) {
+                        match self.queue.submit_load(query, waiter, None) {
                             Ok(id) => {
                                 self.requests.insert(ticket, id);
                                 return Ok(());

@@ -1,4 +1,4 @@
-//! Answers on their way from a table's thread to the pipeline: one list, taken whole.
+//! Answers on their way from a table's runtime to the pipeline: one list, taken whole.
 //!
 //! ```text
 //!  replies of a batch --> list --(the first one)--> notifier: a task behind the runnable ones
@@ -19,14 +19,14 @@ use crate::shown::shown_error;
 
 /// The list of one table. The request queue bounds it: each answer was a request there.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedAnswers {
     table: String,
     list: Mutex<Vec<SourceEvent>>,
     notifier: Notify,
     pipeline: Waker,
 }
 
-impl Finished {
+impl FinishedAnswers {
     /// Creates an empty list of `table`; `pipeline` wakes the thread that takes it.
     pub fn new(table: &str, pipeline: Waker) -> Self {
         Self {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_batch_of_answers_wakes_once_and_is_taken_whole() {
         let wakes = Arc::new(Wakes::default());
-        let finished = Arc::new(Finished::new("users", Arc::clone(&wakes).into()));
+        let finished = Arc::new(FinishedAnswers::new("users", Arc::clone(&wakes).into()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             tokio::spawn({

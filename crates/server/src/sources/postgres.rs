@@ -1,300 +1,246 @@
-//! The adapter that makes a Postgres table a source of the pipeline.
+//! The Postgres tables of the server: the threads or the runtime that run them, and the adapter
+//! that makes each a source of the pipeline.
 //!
-//! A request becomes a typed key and, for a write, a checked change. Invalid requests are answered
-//! at once; valid ones join the table's request queue. The table's thread builds their answers, so
-//! that the pipeline only passes them on.
+//! **Threads.** If sockets and transactions share one thread (`--net-threads 0`), all Postgres
+//! tables run on it, too ([`EmbeddedRuntime`]); otherwise each table has a thread of its own.
+//!
+//! **Start.** All tables connect at the same time. The start waits until each first attempt has
+//! succeeded or failed, and then serves either way. **Overload.** A full queue refuses requests at
+//! once. **Shutdown.** After the pipeline has ended, batches in flight have [`STOP_GRACE`] to end.
+
+mod answer;
+mod embedded_runtime;
+mod source;
+mod thread;
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::Arc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
-use busload_batch::{Loaded, Receipt, Refusal, Reply, RequestId, Stored};
-use busload_pipeline::source::{
-    Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
-    Unsupported,
-};
-use busload_postgres::{Error, PgService, RowWrite, Settings, Table, TableStats};
-use bytes::Bytes;
-
-use super::{
-    answer::{self, Columns, RowCommand},
-    finished::Finished,
-    requests::{OpenRequests, source_info},
+use busload_io::{Clock, RealClock};
+use busload_pipeline::tx::Tx;
+use busload_postgres::{Settings, TableStats};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
 };
 
-/// The request queue's deadline is this much earlier than the pipeline's: only the queue knows
-/// whether a write was already sent.
-const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
+use super::finished::FinishedAnswers;
+use crate::failure::Failure;
+pub use embedded_runtime::{EmbeddedRuntime, Notifier};
+pub use source::state_of;
+use source::{PostgresSource, PostgresWaiter};
+use thread::TableThread;
 
-/// A Postgres table as a source of the pipeline.
+/// Time that batches in flight get to finish at shutdown.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// The start waits for the first attempt to connect this much longer than the attempt may take.
+const FIRST_ATTEMPT_MARGIN: Duration = Duration::from_millis(500);
+
+type Table = busload_postgres::Table<PostgresWaiter>;
+
+/// Placement of the Postgres tables on threads.
+#[derive(Clone, Debug)]
+pub enum RuntimePlacement {
+    /// Each table has a thread of its own; the waker wakes the thread that polls the sources.
+    Threads(Waker),
+    /// All tables run in a runtime embedded in the thread that polls them; the notifier ends its
+    /// wait.
+    Embedded(Arc<Notifier>),
+}
+
+/// All Postgres tables, started.
 #[derive(Debug)]
-pub struct PostgresSource {
-    table: Table<Waiter>,
-    context: Arc<WaiterContext>,
-    /// Answers that were given at once.
-    ready: Vec<SourceEvent>,
-    requests: OpenRequests,
+pub struct PostgresTables {
+    tables: Vec<RunningTable>,
+    hosts: TableHosts,
     /// Instant at which the pipeline's clock was zero.
     origin: Instant,
-    timeout: Duration,
-    deadline_margin: Duration,
-    writable: bool,
 }
 
-/// State that the adapter shares with its waiters.
+/// Threads or runtime that run the tables.
 #[derive(Debug)]
-struct WaiterContext {
-    finished: Arc<Finished>,
-    /// Set with the first connection at the latest.
-    columns: OnceLock<Columns>,
+enum TableHosts {
+    Threads(Vec<TableThread>),
+    Embedded { runtime: Arc<Runtime>, notifier: Arc<Notifier> },
 }
 
-/// A request in the queue: the ticket and the command that its answer is for.
+/// A Postgres table that has been started.
 #[derive(Debug)]
-pub struct Waiter {
-    ticket: Ticket,
-    asked: RowCommand,
-    context: Arc<WaiterContext>,
+struct RunningTable {
+    settings: Settings,
+    table: Table,
+    finished: Arc<FinishedAnswers>,
 }
 
-/// Reason why a request was not queued.
-enum SubmitError {
-    Full,
-    Error(Error),
-    /// An error with a text of this module.
-    Text(String),
+/// Access to the metrics of a Postgres table.
+#[derive(Debug)]
+pub struct PostgresTableMetrics {
+    pub name: String,
+    table: Table,
 }
 
-impl From<Error> for SubmitError {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
+impl PostgresTableMetrics {
+    /// Returns the current metrics.
+    pub fn stats(&self) -> TableStats {
+        self.table.stats()
     }
 }
 
-impl PostgresSource {
-    /// Creates the adapter of a running table, whose later answers arrive through `finished`.
-    pub fn new(
-        settings: &Settings,
-        table: Table<Waiter>,
-        finished: Arc<Finished>,
-        origin: Instant,
-    ) -> Self {
-        let context = WaiterContext { finished, columns: OnceLock::new() };
-        Self {
-            table,
-            context: Arc::new(context),
-            ready: Vec::new(),
-            requests: OpenRequests::default(),
-            origin,
-            timeout: settings.timeout,
-            deadline_margin: DEADLINE_MARGIN_MAX.min(settings.timeout / 4),
-            writable: settings.writable,
-        }
-    }
-}
-
-impl PostgresSource {
-    fn ask(&mut self, request: &SourceRequest<'_>) -> Result<RequestId, SubmitError> {
-        // Parsed before the columns: a table that was never connected says so here.
-        let key = self.table.parse_key(request.key)?;
-        let columns = self.columns()?;
-        let deadline = (self.origin + request.deadline).checked_sub(self.deadline_margin);
-        let (asked, write) = self.understand(request, columns)?;
-        let waiter = Waiter { ticket: request.ticket, asked, context: Arc::clone(&self.context) };
-        let submitted = match write {
-            None => self.table.submit_read(key, waiter, deadline),
-            Some(write) => self.table.submit_write(key, write, waiter, deadline),
+impl PostgresTables {
+    /// Starts all tables and begins to connect.
+    pub fn start(
+        settings: &[Settings],
+        clock: &RealClock,
+        placement: RuntimePlacement,
+    ) -> Result<Self, Failure> {
+        let mut tables = Vec::with_capacity(settings.len());
+        let hosts = match placement {
+            RuntimePlacement::Threads(pipeline) => {
+                let mut threads = Vec::with_capacity(settings.len());
+                for settings in settings {
+                    let runtime = runtime()?;
+                    let running = RunningTable::start(settings, &runtime, pipeline.clone());
+                    threads.push(TableThread::start(
+                        &settings.name,
+                        runtime,
+                        running.table.clone(),
+                    )?);
+                    tables.push(running);
+                }
+                TableHosts::Threads(threads)
+            }
+            RuntimePlacement::Embedded(notifier) => {
+                let runtime = Arc::new(runtime()?);
+                tables.extend(
+                    settings
+                        .iter()
+                        .map(|table| RunningTable::start(table, &runtime, notifier.waker())),
+                );
+                TableHosts::Embedded { runtime, notifier }
+            }
         };
-        submitted.map_err(|refused| match refused.reason {
-            Refusal::Full { .. } => SubmitError::Full,
-            Refusal::Closed => SubmitError::Error(Error::Closed),
-            reason @ Refusal::TooLarge { .. } => {
-                SubmitError::Text(format!("{reason} (queue_bytes)"))
-            }
-        })
+        Ok(Self { tables, hosts, origin: origin_of(clock) })
     }
 
-    fn columns(&self) -> Result<&Columns, SubmitError> {
-        if let Some(columns) = self.context.columns.get() {
-            return Ok(columns);
-        }
-        match self.table.columns() {
-            names if names.is_empty() => Err(SubmitError::Text("not connected yet".into())),
-            names => Ok(self.context.columns.get_or_init(|| Columns::new(names))),
+    /// Returns the runtime that runs the tables while the pipeline waits, if they are placed there
+    /// and there are any.
+    pub fn embedded_runtime(&self) -> Option<EmbeddedRuntime> {
+        match &self.hosts {
+            TableHosts::Embedded { runtime, notifier } if !self.tables.is_empty() => {
+                Some(EmbeddedRuntime::new(Arc::clone(runtime), Arc::clone(notifier)))
+            }
+            _ => None,
         }
     }
 
-    /// Returns the command and, for a write, the change to be made.
-    fn understand(
-        &self,
-        request: &SourceRequest<'_>,
-        columns: &Columns,
-    ) -> Result<(RowCommand, Option<RowWrite>), SubmitError> {
-        let arguments = request.arguments;
-        let first = || arguments.first().copied().unwrap_or_default();
-        let read = |asked| Ok((asked, None));
-        match request.operation {
-            Operation::Get => read(RowCommand::Value),
-            Operation::Exists => read(RowCommand::Exists),
-            Operation::Strlen => read(RowCommand::Length),
-            Operation::Type => read(RowCommand::Type),
-            Operation::HashGet => read(RowCommand::Field(columns.index(first()))),
-            Operation::HashGetMany => {
-                read(RowCommand::Fields(arguments.iter().map(|name| columns.index(name)).collect()))
+    /// Waits until every table knows whether Postgres can be reached, within bounds. The tables
+    /// themselves log the outcome.
+    pub fn wait_for_first_attempts(&self) {
+        match &self.hosts {
+            TableHosts::Threads(threads) => {
+                for (running, thread) in self.tables.iter().zip(threads) {
+                    running.warn_if_unknown(thread.wait_for_first_attempt(running.timeout()));
+                }
             }
-            Operation::HashGetAll => read(RowCommand::AllFields),
-            Operation::HashExists => read(RowCommand::FieldExists(columns.index(first()))),
-            Operation::HashKeys => read(RowCommand::FieldNames),
-            Operation::HashLen => read(RowCommand::FieldCount),
-            Operation::Set => {
-                let write = self.table.write_value(Bytes::copy_from_slice(first()))?;
-                Ok((RowCommand::Set, Some(write)))
-            }
-            Operation::HashSet => {
-                let field = |pair: &[&[u8]]| {
-                    Ok((column(columns, pair[0])?, Bytes::copy_from_slice(pair[1])))
-                };
-                let fields =
-                    arguments.chunks_exact(2).map(field).collect::<Result<_, SubmitError>>()?;
-                Ok((RowCommand::Count, Some(self.table.write_fields(fields)?)))
-            }
-            Operation::HashDelete => {
-                let fields = arguments.iter().map(|name| column(columns, name));
-                let fields: Vec<usize> = fields.collect::<Result<_, SubmitError>>()?;
-                Ok((RowCommand::Count, Some(self.table.write_nulls(&fields)?)))
-            }
-            Operation::Delete => Ok((RowCommand::Count, Some(self.table.write_delete()?))),
+            TableHosts::Embedded { runtime, .. } => runtime.block_on(async {
+                // All connect at the same time, so the order of the waits does not matter.
+                for running in &self.tables {
+                    running.warn_if_unknown(
+                        timeout(running.timeout(), running.table.connected()).await.is_ok(),
+                    );
+                }
+            }),
         }
     }
-}
 
-/// Returns the index of a column to write. A field without a column cannot be stored.
-fn column(columns: &Columns, name: &[u8]) -> Result<usize, SubmitError> {
-    const SHOWN_BYTES: usize = 128;
-    columns.index(name).ok_or_else(|| {
-        let shown = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
-        SubmitError::Text(format!(
-            "there is no value column `{shown}`; there are {}",
-            columns.list()
-        ))
-    })
-}
+    /// Registers the tables as sources of the pipeline.
+    pub fn attach(&self, tx: &mut Tx) {
+        for RunningTable { settings, table, finished } in &self.tables {
+            let source =
+                PostgresSource::new(settings, table.clone(), Arc::clone(finished), self.origin);
+            tx.add_source(&settings.name, Box::new(source));
+        }
+    }
 
-impl Source for PostgresSource {
-    fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full> {
-        let error = match self.ask(&request) {
-            Ok(id) => {
-                self.requests.insert(request.ticket, id);
-                return Ok(());
-            }
-            Err(SubmitError::Full) => return Err(Full),
-            Err(SubmitError::Error(error)) => error.to_string(),
-            Err(SubmitError::Text(text)) => text,
+    /// Returns access to the metrics of all tables.
+    pub fn metrics(&self) -> Vec<PostgresTableMetrics> {
+        let metrics = |running: &RunningTable| PostgresTableMetrics {
+            name: running.settings.name.clone(),
+            table: running.table.clone(),
         };
-        self.ready.push(self.context.finished.answer(request.ticket, Err(error)));
-        Ok(())
+        self.tables.iter().map(metrics).collect()
     }
 
-    fn flush(&mut self) {
-        self.table.flush();
-    }
-
-    fn cancel(&mut self, ticket: Ticket) {
-        if let Some(id) = self.requests.take(ticket) {
-            self.table.cancel(id);
-        }
-    }
-
-    fn poll(&mut self, stream: &mut Vec<SourceEvent>) {
-        stream.append(&mut self.ready);
-        self.context.finished.take(stream);
-    }
-
-    fn kind(&self) -> &'static str {
-        crate::config::POSTGRES
-    }
-
-    fn supports(&self, operation: Operation) -> Result<(), Unsupported> {
-        if !operation.is_write() {
-            return Ok(());
-        }
-        if !self.writable {
-            return Err(Unsupported::Table(
-                "the table is not writable (writable = true in its settings allows writes)".into(),
-            ));
-        }
-        match self.columns() {
-            Ok(columns) if operation == Operation::Set && 1 < columns.len() => {
-                Err(Unsupported::Table(
-                    format!("the table has several value columns ({}); use HSET", columns.list())
-                        .into(),
-                ))
+    /// Lets the batches in flight of all tables finish at the same time, and closes connections.
+    pub fn stop(self) {
+        match self.hosts {
+            TableHosts::Threads(threads) => {
+                let stopping: Vec<_> = threads.into_iter().map(TableThread::stop).collect();
+                stopping
+                    .into_iter()
+                    .for_each(|stopping| stopping.wait(STOP_GRACE + FIRST_ATTEMPT_MARGIN));
             }
-            _ => Ok(()),
+            TableHosts::Embedded { runtime, .. } => {
+                runtime.block_on(async {
+                    let tables = self.tables.into_iter();
+                    let closing: Vec<_> =
+                        tables.map(|running| tokio::spawn(close(running.table))).collect();
+                    for closing in closing {
+                        // The panic hook has reported a panic already.
+                        let _ = closing.await;
+                    }
+                });
+                if let Some(runtime) = Arc::into_inner(runtime) {
+                    // Does not wait for a DNS lookup that may be stuck in the system.
+                    runtime.shutdown_background();
+                }
+            }
         }
     }
+}
 
+impl RunningTable {
+    fn start(settings: &Settings, runtime: &Runtime, pipeline: Waker) -> Self {
+        log::info!("table {}: {}", settings.name, settings.describe());
+        let finished = Arc::new(FinishedAnswers::new(&settings.name, pipeline));
+        let _entered = runtime.enter();
+        let table = Table::start(settings.clone());
+        let notifier = Arc::clone(&finished);
+        tokio::spawn(async move { notifier.notify().await });
+        Self { settings: settings.clone(), table, finished }
+    }
+
+    /// Returns how long to wait for the outcome of the first attempt.
     fn timeout(&self) -> Duration {
-        self.timeout
+        self.settings.server.connect_timeout + FIRST_ATTEMPT_MARGIN
     }
 
-    fn info(&self) -> SourceInfo {
-        info(&self.table.stats())
+    fn warn_if_unknown(&self, known: bool) {
+        if !known {
+            let name = &self.settings.name;
+            log::warn!("table {name}: no connection yet; its requests wait for one or time out");
+        }
     }
 }
 
-impl WaiterContext {
-    fn answer(&self, ticket: Ticket, outcome: Result<SourceValue, Error>) {
-        self.finished.push(ticket, outcome.map_err(|error| error.to_string()));
+/// Finishes the batches in flight and closes the connections, within [`STOP_GRACE`].
+async fn close(table: Table) {
+    if timeout(STOP_GRACE, table.close()).await.is_err() {
+        log::warn!("batches in flight at shutdown were aborted");
     }
 }
 
-impl Reply<PgService> for Waiter {
-    fn loaded(self, outcome: Loaded<PgService>) {
-        let Self { ticket, asked, context } = self;
-        let columns = context.columns.get().expect("it was known before anybody waited");
-        let answer = outcome.map(|row| answer::of_row(&asked, row.as_ref(), columns));
-        context.answer(ticket, answer.map_err(busload_postgres::read_error));
-    }
-
-    fn stored(self, outcome: Stored<PgService>, receipt: Option<Receipt<PgService>>) {
-        let Self { ticket, asked, context } = self;
-        let outcome = outcome.map_err(busload_postgres::write_error);
-        let count = match (outcome, receipt) {
-            (Ok(outcome), Some(receipt)) => outcome.count(&receipt),
-            (Ok(_), None) => Err(Error::Panicked),
-            (Err(error), _) => Err(error),
-        };
-        let answer = count.map(|count| match asked {
-            RowCommand::Set => SourceValue::Done,
-            _ => SourceValue::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
-        });
-        context.answer(ticket, answer);
-    }
+fn runtime() -> Result<Runtime, Failure> {
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+    runtime.map_err(|error| Failure::run(format!("cannot start a runtime for the tables: {error}")))
 }
 
-/// Builds the fields of INFO.
-fn info(stats: &TableStats) -> SourceInfo {
-    let pool = &stats.pool;
-    let mut fields = vec![
-        ("state", state_of(stats).to_owned()),
-        ("connections", format!("{}/{}", pool.up, pool.wanted)),
-        ("statements", stats.statements.to_string()),
-        ("retries", (stats.reads_repeated + stats.conflicts_retried).to_string()),
-        ("outcomes_unknown", stats.outcomes_unknown.to_string()),
-    ];
-    if let Some(error) = &pool.last_error {
-        fields.push(("last_error", error.to_string()));
-    }
-    source_info(fields, &stats.queue, stats.waiting)
-}
-
-/// Returns the state of a table's connections as one word.
-pub fn state_of(stats: &TableStats) -> &'static str {
-    match (stats.pool.up, stats.pool.opened) {
-        (0, 0) if stats.pool.last_error.is_none() => "connecting",
-        (0, _) => "down",
-        _ => "up",
-    }
+/// Returns the instant at which the clock was zero, to convert its times to instants.
+#[allow(clippy::disallowed_methods, reason = "this is the edge")]
+fn origin_of(clock: &RealClock) -> Instant {
+    let (now, since) = (Instant::now(), clock.now());
+    now.checked_sub(since).unwrap_or(now)
 }

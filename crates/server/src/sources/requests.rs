@@ -1,5 +1,5 @@
-//! Helpers of the adapters for their request queues: the request of each open ticket, so that it
-//! can be cancelled, and INFO's fields.
+//! Helpers that the adapters share: the queue's request of each open ticket (to cancel it), the
+//! fields of INFO, and counts as integers of a reply.
 
 use busload_batch::{ClassStats, QueueStats, RequestId};
 use busload_pipeline::{
@@ -36,7 +36,7 @@ pub fn source_info(
     queue: &QueueStats,
     waiting: usize,
 ) -> SourceInfo {
-    let QueueStats { reads, writes, refused, expired, left } = queue;
+    let QueueStats { reads, writes, refused, expired, cancelled } = queue;
     fields.extend([
         ("reads", reads.requests.to_string()),
         ("writes", writes.requests.to_string()),
@@ -46,7 +46,7 @@ pub fn source_info(
         ("batches_in_flight", queue.batches_in_flight().to_string()),
         ("refused", refused.to_string()),
         ("expired", expired.to_string()),
-        ("cancelled", left.to_string()),
+        ("cancelled", cancelled.to_string()),
     ]);
     let batches = |class: &ClassStats| BatchReading {
         batches: class.batches,
@@ -54,4 +54,9 @@ pub fn source_info(
         max: class.batch_entries_max as u64,
     };
     SourceInfo { batches: vec![("read", batches(reads)), ("write", batches(writes))], fields }
+}
+
+/// Converts a count to an integer of the protocol.
+pub fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

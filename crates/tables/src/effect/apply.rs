@@ -6,7 +6,7 @@ use crate::limits::{REPLAY_GROUP_BYTES, REPLAY_GROUP_COUNT};
 use crate::{KeyHash, StringValue, TableId, Tables};
 
 use super::code;
-use super::decode::{Catalogue, Effect, EffectError, PartPlace, decode};
+use super::decode::{Catalogue, Effect, EffectError, PartPosition, decode};
 
 /// Reason why an effect could not be applied. No part of it was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,15 +156,15 @@ impl<'t> Replayer<'t> {
     }
 
     fn push_part(&mut self, record: &[u8]) -> Result<(), ApplyError> {
-        let Some(Effect::Part { place, bytes }) = decode(record).next().transpose()? else {
+        let Some(Effect::Part { position, bytes }) = decode(record).next().transpose()? else {
             return Err(ApplyError::MisplacedPart);
         };
-        if place == PartPlace::First {
+        if position == PartPosition::First {
             self.parts = Some(Vec::new());
         }
         let parts = self.parts.as_mut().ok_or(ApplyError::MisplacedPart)?;
         parts.extend_from_slice(bytes);
-        if place != PartPlace::Last {
+        if position != PartPosition::Last {
             return Ok(());
         }
         let whole = self.parts.take().unwrap_or_default();

@@ -72,7 +72,7 @@ pub enum Effect<'a> {
     /// Bytes of the effects of a transaction that is spread over several records.
     Part {
         /// Place among the transaction's parts.
-        place: PartPlace,
+        position: PartPosition,
         /// Any part of the encoded effects.
         bytes: &'a [u8],
     },
@@ -80,10 +80,10 @@ pub enum Effect<'a> {
     Catalogue(Catalogue<'a>),
 }
 
-/// Place of a part among those of its transaction.
+/// Position of a part among those of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum PartPlace {
+pub enum PartPosition {
     /// The first part. It discards any transaction whose parts are incomplete.
     First = 0,
     /// A part in the middle.
@@ -292,12 +292,12 @@ impl<'a> Reader<'a> {
     }
 
     fn part(&mut self) -> Result<Effect<'a>, Fault> {
-        let places = [PartPlace::First, PartPlace::Next, PartPlace::Last];
-        let place = *places.get(usize::from(self.byte()?)).ok_or(Fault::OutOfRange)?;
+        let positions = [PartPosition::First, PartPosition::Next, PartPosition::Last];
+        let position = *positions.get(usize::from(self.byte()?)).ok_or(Fault::OutOfRange)?;
         if self.rest.is_empty() {
             return Err(Fault::Truncated);
         }
-        Ok(Effect::Part { place, bytes: std::mem::take(&mut self.rest) })
+        Ok(Effect::Part { position, bytes: std::mem::take(&mut self.rest) })
     }
 
     fn patch(&mut self, table: TableId) -> Result<Effect<'a>, Fault> {

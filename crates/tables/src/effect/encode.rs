@@ -1,6 +1,6 @@
 //! Writers of effects. Each appends one effect to a record.
 
-use super::{PartPlace, code};
+use super::{PartPosition, code};
 use crate::{TableId, UnixMs};
 
 /// Appends a put of a string.
@@ -89,8 +89,8 @@ pub fn flush(out: &mut Vec<u8>, table: TableId) {
 }
 
 /// Begins a part: everything after it in the record belongs to it.
-pub fn part_header(out: &mut Vec<u8>, place: PartPlace) {
-    out.extend_from_slice(&[code::PART, place as u8]);
+pub fn part_header(out: &mut Vec<u8>, position: PartPosition) {
+    out.extend_from_slice(&[code::PART, position as u8]);
 }
 
 /// Appends the creation of a table.

@@ -38,7 +38,7 @@ mod decode;
 mod encode;
 
 pub use apply::{ApplyError, Replayer, apply};
-pub use decode::{Catalogue, Decoder, Effect, EffectError, Fields, Pairs, PartPlace, decode};
+pub use decode::{Catalogue, Decoder, Effect, EffectError, Fields, Pairs, PartPosition, decode};
 pub use encode::{
     catalogue_created, catalogue_dropped, catalogue_settings, delete, expire, flush,
     hash_delete_field, hash_delete_header, hash_put_header, hash_put_pair, part_header, patch,

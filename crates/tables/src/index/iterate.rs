@@ -99,19 +99,19 @@ impl Index {
         Iter { index: self, hash: 0, next_hash, segment: None, bucket: 0, slots: &[] }
     }
 
-    /// Continues at a place that [`Iter::place`] returned. The index must not have changed since:
+    /// Continues at a cursor that [`Iter::cursor`] returned. The index must not have changed since:
     /// an added or removed entry may hide others, or show them twice.
-    pub fn iter_from(&self, place: IterPlace) -> Iter<'_> {
+    pub fn iter_from(&self, cursor: IterCursor) -> Iter<'_> {
         if self.directory.is_empty() {
             return self.iter();
         }
-        let hash = place.hash;
+        let hash = cursor.hash;
         let segment = self.directory.word(hash).segment();
-        let bucket = usize::from(place.bucket);
+        let bucket = usize::from(cursor.bucket);
         let mut slots: &[Slot] = &[];
         if 0 < bucket && bucket <= usize::from(segment.buckets()) {
             let all = segment.bucket_slots(bucket - 1);
-            slots = &all[all.len().saturating_sub(usize::from(place.slots_left))..];
+            slots = &all[all.len().saturating_sub(usize::from(cursor.slots_left))..];
         }
         Iter {
             index: self,
@@ -206,7 +206,7 @@ pub(crate) struct Iter<'a> {
 
 /// Position of an iteration over an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IterPlace {
+pub(crate) struct IterCursor {
     hash: u64,
     /// Next bucket of the segment.
     bucket: u16,
@@ -215,9 +215,9 @@ pub(crate) struct IterPlace {
 }
 
 impl Iter<'_> {
-    /// Returns the place where [`Index::iter_from`] continues.
-    pub fn place(&self) -> IterPlace {
-        IterPlace {
+    /// Returns the cursor where [`Index::iter_from`] continues.
+    pub fn cursor(&self) -> IterCursor {
+        IterCursor {
             hash: self.hash,
             bucket: self.bucket as u16,
             slots_left: self.slots.len() as u8,

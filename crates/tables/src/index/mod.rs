@@ -29,8 +29,8 @@ pub(crate) use entry::Content;
 use entry::{ContentMut, Entry, Payload, SharedValue};
 use garbage::Remains;
 pub(crate) use heap::Heap;
-pub(crate) use iterate::{Iter, IterPlace};
-use segment::{EntryPlace, Segment};
+pub(crate) use iterate::{Iter, IterCursor};
+use segment::{EntryPosition, Segment};
 use sweep::SweepState;
 
 use bytes::{Bytes, BytesMut};
@@ -182,10 +182,10 @@ impl Index {
         let moved_in = if let NewContent::Indexed(index) = &content { index.bytes } else { 0 };
         let payload = content.into_payload();
         match self.locate(hash, key) {
-            Some((segment, entry, place)) => {
+            Some((segment, entry, position)) => {
                 let old = entry.expiry();
                 let entry = entry.replace(heap, payload, expiry);
-                segment.update(place, entry, old, expiry);
+                segment.update(position, entry, old, expiry);
                 self.count_expiry(old, expiry);
             }
             None => {
@@ -217,7 +217,7 @@ impl Index {
         let expiry = located.and_then(|(_, entry, _)| entry.expiry());
         let before = heap.live_bytes;
         let old = match located
-            .map(|(segment, entry, place)| (segment, entry, place, entry.content_mut()))
+            .map(|(segment, entry, position)| (segment, entry, position, entry.content_mut()))
         {
             Some((_, _, _, ContentMut::Shared(shared))) => {
                 let len = shared.patch(heap, offset, bytes);
@@ -225,13 +225,13 @@ impl Index {
                 self.make_general(hash, key);
                 return len;
             }
-            Some((segment, entry, place, ContentMut::Inline)) => {
+            Some((segment, entry, position, ContentMut::Inline)) => {
                 let old = entry.inline();
                 let len = old.len().max(end);
                 if len < SHARED_BYTES_MIN {
                     let entry = entry.patch_inline(heap, offset, bytes);
                     entry.make_general();
-                    segment.update(place, entry, expiry, expiry);
+                    segment.update(position, entry, expiry, expiry);
                     self.bytes = self.bytes + heap.live_bytes - before;
                     return len;
                 }
@@ -282,11 +282,11 @@ impl Index {
         key: &[u8],
         expiry: Option<UnixMs>,
     ) -> bool {
-        let Some((segment, entry, place)) = self.locate(hash, key) else { return false };
+        let Some((segment, entry, position)) = self.locate(hash, key) else { return false };
         let before = heap.live_bytes;
         let old = entry.expiry();
         let entry = entry.set_expiry(heap, expiry);
-        segment.update(place, entry, old, expiry);
+        segment.update(position, entry, old, expiry);
         self.count_expiry(old, expiry);
         self.bytes = self.bytes + heap.live_bytes - before;
         true
@@ -294,10 +294,10 @@ impl Index {
 
     /// Removes a key; returns whether it was there.
     pub fn delete(&mut self, heap: &mut Heap, hash: u64, key: &[u8]) -> bool {
-        let Some((segment, entry, place)) = self.locate(hash, key) else { return false };
+        let Some((segment, entry, position)) = self.locate(hash, key) else { return false };
         let before = heap.live_bytes;
         let expiry = entry.expiry();
-        segment.remove(place, expiry).destroy(heap);
+        segment.remove(position, expiry).destroy(heap);
         self.len -= 1;
         self.count_expiry(expiry, None);
         if self.len == 0 {
@@ -356,14 +356,14 @@ impl Index {
     }
 
     #[inline]
-    fn locate(&self, hash: u64, key: &[u8]) -> Option<(Segment, Entry, EntryPlace)> {
+    fn locate(&self, hash: u64, key: &[u8]) -> Option<(Segment, Entry, EntryPosition)> {
         if self.directory.is_empty() {
             return None;
         }
         let word = self.directory.word(hash);
         let segment = word.segment();
-        let (entry, place) = segment.find(word.buckets(), word.tag(hash), key)?;
-        Some((segment, entry, place))
+        let (entry, position) = segment.find(word.buckets(), word.tag(hash), key)?;
+        Some((segment, entry, position))
     }
 
     #[inline]

@@ -68,9 +68,9 @@ const _: () = assert!(size_of::<Header>() == 64 && size_of::<Bucket>() == 64);
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Segment(NonNull<Header>);
 
-/// Place of an entry in a segment.
+/// Position of an entry in a segment.
 #[derive(Clone, Copy)]
-pub(super) struct EntryPlace {
+pub(super) struct EntryPosition {
     bucket: usize,
     slot: usize,
 }
@@ -301,9 +301,9 @@ impl Segment {
         }
     }
 
-    /// Finds a key and its place.
+    /// Finds a key and its position.
     #[inline]
-    pub fn find(self, buckets: u16, tag: u16, key: &[u8]) -> Option<(Entry, EntryPlace)> {
+    pub fn find(self, buckets: u16, tag: u16, key: &[u8]) -> Option<(Entry, EntryPosition)> {
         let lines = self.lines(buckets);
         let mut at = home_of(tag, buckets);
         for _ in 0..buckets {
@@ -313,7 +313,7 @@ impl Segment {
                 let slot = matches.trailing_zeros() as usize;
                 let found = bucket.0[slot];
                 if !found.is_free() && found.entry().has_key(key) {
-                    return Some((found.entry(), EntryPlace { bucket: at, slot }));
+                    return Some((found.entry(), EntryPosition { bucket: at, slot }));
                 }
                 matches &= matches - 1;
             }
@@ -335,8 +335,14 @@ impl Segment {
     }
 
     /// Updates the slot of an entry that moved in memory or changed its expiry.
-    pub fn update(self, place: EntryPlace, entry: Entry, old: Option<UnixMs>, new: Option<UnixMs>) {
-        let slot = &mut self.lines_mut(self.buckets())[place.bucket].0[place.slot];
+    pub fn update(
+        self,
+        position: EntryPosition,
+        entry: Entry,
+        old: Option<UnixMs>,
+        new: Option<UnixMs>,
+    ) {
+        let slot = &mut self.lines_mut(self.buckets())[position.bucket].0[position.slot];
         *slot = Slot::new(slot.tag(), entry, new.is_some());
         if old != new {
             let header = self.header_mut();
@@ -346,13 +352,13 @@ impl Segment {
     }
 
     /// Removes an entry and returns it.
-    pub fn remove(self, place: EntryPlace, expiry: Option<UnixMs>) -> Entry {
+    pub fn remove(self, position: EntryPosition, expiry: Option<UnixMs>) -> Entry {
         let buckets = self.buckets();
         let lines = self.lines_mut(buckets);
-        let was_full = lines[place.bucket].is_full();
-        let slot = lines[place.bucket].remove(place.slot);
+        let was_full = lines[position.bucket].is_full();
+        let slot = lines[position.bucket].remove(position.slot);
         if was_full {
-            close_hole(lines, place.bucket);
+            close_hole(lines, position.bucket);
         }
         let header = self.header_mut();
         header.count -= 1;
@@ -665,7 +671,8 @@ fn close_hole(lines: &mut [Bucket], hole: usize) {
     for _ in 1..count {
         at = if at + 1 == count { 0 } else { at + 1 };
         let was_full = lines[at].is_full();
-        // An entry may move to the hole if the hole is not before its home on the way to its place.
+        // An entry may move to the hole if the hole is not before its home on the way to its
+        // position.
         let movable = lines[at].used().iter().position(|slot| {
             let home = home_of(slot.tag(), buckets);
             distance(home, hole) < distance(home, at)

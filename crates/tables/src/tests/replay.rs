@@ -2,7 +2,7 @@
 
 use super::Random;
 use crate::effect::{
-    self, ApplyError, Catalogue, Effect, EffectError, OVERHEAD_BYTES_MAX, PartPlace, Replayer,
+    self, ApplyError, Catalogue, Effect, EffectError, OVERHEAD_BYTES_MAX, PartPosition, Replayer,
     decode,
 };
 use crate::{StringValue, TableId, Tables};
@@ -207,9 +207,9 @@ fn a_transaction_in_parts_takes_effect_with_its_last_and_not_without_it() {
     let mut whole = Vec::new();
     effect::put(&mut whole, table, b"a", b"1", None);
     effect::put(&mut whole, table, b"b", &[b'x'; 500], None);
-    let part = |place, bytes: &[u8]| {
+    let part = |position, bytes: &[u8]| {
         let mut record = Vec::new();
-        effect::part_header(&mut record, place);
+        effect::part_header(&mut record, position);
         record.extend_from_slice(bytes);
         record
     };
@@ -222,7 +222,7 @@ fn a_transaction_in_parts_takes_effect_with_its_last_and_not_without_it() {
         effect::put(&mut record, table, key, b"other", None);
         record
     };
-    use PartPlace::{First, Last, Next};
+    use PartPosition::{First, Last, Next};
     // Cut anywhere, with records of other transactions in between; what an earlier process left
     // unfinished never took effect.
     for cut in 1..whole.len() - 1 {

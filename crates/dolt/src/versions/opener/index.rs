@@ -169,7 +169,7 @@ impl Target {
         self.parse(cache.read_sidecar(&index_sidecar_name(&self.meta))?).ok()
     }
 
-    /// Range of the last bytes, if the object has so many.
+    /// Range of the last bytes, if the object has that many.
     fn end(&self, bytes: u64) -> Option<Range<u64>> {
         Some(self.meta.size.checked_sub(bytes)?..self.meta.size)
     }

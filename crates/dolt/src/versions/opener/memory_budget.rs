@@ -21,7 +21,7 @@ impl MemoryBudget {
         Self { units, units_max }
     }
 
-    /// Waits until so many bytes are free, or all if the budget is smaller, and reserves them.
+    /// Waits until this many bytes are free, or all if the budget is smaller, and reserves them.
     pub async fn reserve(&self, bytes: u64) -> SemaphorePermit<'_> {
         let units =
             u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units_max);

@@ -1,6 +1,6 @@
 //! HGETALL, HKEYS and HVALS: a whole hash.
 
-use busload_tables::{HashPlace, KeyHash, TableId, Value};
+use busload_tables::{HashCursor, KeyHash, TableId, Value};
 
 use super::read_hash;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     /// Names and values (HGETALL).
-    JoinedWaker,
+    FieldsAndValues,
     /// Names of fields only (HKEYS).
     Fields,
     /// Values of fields only (HVALS).
@@ -26,34 +26,34 @@ pub(super) struct AllFields {
     table: TableId,
     hash: KeyHash,
     /// Position in the hash where the next slice continues.
-    place: Option<HashPlace>,
+    cursor: Option<HashCursor>,
     /// Lock of the key, once it takes more than a slice.
     locks: Option<Locks>,
 }
 
 impl AllFields {
     pub fn new(key: &Key<'_>, shown: Shown) -> Self {
-        Self { shown, table: key.table, hash: key.hash, place: None, locks: None }
+        Self { shown, table: key.table, hash: key.hash, cursor: None, locks: None }
     }
 }
 
 impl Work for AllFields {
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
         let key = Key { table: self.table, hash: self.hash, bytes: slice.args.at(1) };
-        let (hash, place) = match self.place {
-            Some(place) => (tx.get_locked(&key).and_then(Value::hash), place),
+        let (hash, cursor) = match self.cursor {
+            Some(cursor) => (tx.get_locked(&key).and_then(Value::hash), cursor),
             None => {
                 let found = read_hash(tx, &key)?;
                 let count = found.map_or(0, |hash| hash.len());
                 match self.shown {
-                    Shown::JoinedWaker => slice.reply.map(count),
+                    Shown::FieldsAndValues => slice.reply.map(count),
                     Shown::Fields | Shown::Values => slice.reply.array(count),
                 }
-                (found, HashPlace::default())
+                (found, HashCursor::default())
             }
         };
         let Some(hash) = hash else { return Ok(Step::Done) };
-        let mut fields = hash.iter_from(place);
+        let mut fields = hash.iter_from(cursor);
         while let Some((field, value)) = fields.next() {
             if self.shown != Shown::Values {
                 slice.reply.bulk(field);
@@ -62,9 +62,9 @@ impl Work for AllFields {
                 slice.reply.bulk(value);
             }
             if !slice.step()
-                && let Some(place) = fields.place()
+                && let Some(cursor) = fields.cursor()
             {
-                self.place = Some(place);
+                self.cursor = Some(cursor);
                 return Ok(Step::More);
             }
         }

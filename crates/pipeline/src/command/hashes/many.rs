@@ -89,7 +89,7 @@ impl Plan for PutFields {
         let key = tx.key_in(slice.space, slice.args.at(1));
         if !std::mem::replace(&mut self.locked, true) {
             lock_only(tx, &key, changes);
-            if tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) {
+            if tx.is_expired(&key) {
                 effect::delete(changes.effects(tx, key.table), key.table, key.bytes);
             }
         }

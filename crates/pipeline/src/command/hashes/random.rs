@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use busload_io::{Rng, sim::SimRng};
 use busload_resp::{Version, parse_i64};
-use busload_tables::{HashPlace, HashRef, KeyHash, TableId, Value};
+use busload_tables::{HashCursor, HashRef, KeyHash, TableId, Value};
 
 use super::{first_key, read_hash};
 use crate::{
@@ -45,7 +45,7 @@ pub(in crate::command) fn hrandfield(tx: &mut Tx, call: &mut Call<'_>) -> Comman
             write_header(count, shown, &mut call.reply);
             let of = hash.len();
             let sample =
-                Sample { hash: LockedHash::new(&key), shown, wanted: count, of, rng, place: None };
+                Sample { hash: LockedHash::new(&key), shown, wanted: count, of, rng, cursor: None };
             tx.run_sliced(call, sample)
         }
         Draw::Repeated(count) => {
@@ -106,13 +106,13 @@ struct Sample {
     /// Number of fields still to be visited.
     of: usize,
     rng: SimRng,
-    place: Option<HashPlace>,
+    cursor: Option<HashCursor>,
 }
 
 impl Work for Sample {
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
         let Some(hash) = self.hash.get(tx, &slice.args) else { return Ok(Step::Done) };
-        let mut fields = hash.iter_from(self.place.unwrap_or_default());
+        let mut fields = hash.iter_from(self.cursor.unwrap_or_default());
         while self.wanted != 0
             && let Some(pair) = fields.next()
         {
@@ -122,9 +122,9 @@ impl Work for Sample {
             }
             self.of -= 1;
             if !slice.step()
-                && let Some(place) = fields.place()
+                && let Some(cursor) = fields.cursor()
             {
-                self.place = Some(place);
+                self.cursor = Some(cursor);
                 return Ok(Step::More);
             }
         }

@@ -1,6 +1,6 @@
 //! DEL of many keys, RENAME and COPY of large values, in slices.
 
-use busload_tables::{HashPlace, KeyHash, StringValue, TableId, UnixMs, Value, effect};
+use busload_tables::{HashCursor, KeyHash, StringValue, TableId, UnixMs, Value, effect};
 use bytes::Bytes;
 
 use crate::{
@@ -30,7 +30,7 @@ impl Plan for DeleteMany {
             }
             // Delete an expired key, too, so that the log contains the delete.
             let live = tx.get(&key).is_some();
-            if live || tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) {
+            if live || tx.is_expired(&key) {
                 effect::delete(changes.effects(tx, key.table), key.table, key.bytes);
             }
             self.planned += 1;
@@ -72,7 +72,7 @@ pub(super) struct CopyKey {
     source: Source,
     reply: CopyReply,
     /// Position in a hash where the next slice continues.
-    place: HashPlace,
+    cursor: HashCursor,
     begun: bool,
 }
 
@@ -100,7 +100,7 @@ impl CopyKey {
             expiry: tx.expiry(from).flatten(),
             source,
             reply,
-            place: HashPlace::default(),
+            cursor: HashCursor::default(),
             begun: false,
         }
     }
@@ -128,13 +128,13 @@ impl Plan for CopyKey {
                 changes.put(tx, &to, value, self.expiry);
             }
             Some(Value::Hash(hash)) => {
-                if self.place == HashPlace::default() {
+                if self.cursor == HashCursor::default() {
                     effect::delete(changes.effects(tx, to.table), to.table, to.bytes);
                 }
-                let mut fields = hash.iter_from(self.place);
+                let mut fields = hash.iter_from(self.cursor);
                 let mut group: Vec<(&[u8], &[u8])> = Vec::new();
                 let mut bytes = 0;
-                let place = loop {
+                let cursor = loop {
                     let Some((field, value)) = fields.next() else { break None };
                     bytes += field.len() + value.len();
                     group.push((field, value));
@@ -142,17 +142,17 @@ impl Plan for CopyKey {
                         put_fields(changes.effects(tx, to.table), &to, &group);
                         group.clear();
                         if !slice.budget.spend(bytes / BYTES_PER_STEP) {
-                            break fields.place();
+                            break fields.cursor();
                         }
                         bytes = 0;
                     }
-                    if !slice.step() && fields.place().is_some() {
-                        break fields.place();
+                    if !slice.step() && fields.cursor().is_some() {
+                        break fields.cursor();
                     }
                 };
                 put_fields(changes.effects(tx, to.table), &to, &group);
-                if let Some(place) = place {
-                    self.place = place;
+                if let Some(cursor) = cursor {
+                    self.cursor = cursor;
                     return Ok(Planned::More);
                 }
                 if let Some(at) = self.expiry {

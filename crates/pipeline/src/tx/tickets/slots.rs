@@ -9,8 +9,8 @@
 //!             ^ one doubly linked list per connection, one per source, through the slots
 //! ```
 //!
-//! The use count has 44 bits: a late answer could find its slot reused under the same ticket only
-//! after so many uses.
+//! The use count has 44 bits: a late answer could meet another request with the same ticket only
+//! after 2^44 uses of its slot.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ impl<T> Slots<T> {
         self.content(ticket).is_some()
     }
 
-    /// Returns what the answer is for, if the ticket is open.
+    /// Returns the request of a ticket, if the ticket is open.
     pub fn content(&self, ticket: Ticket) -> Option<&T> {
         self.slots[self.index_of(ticket)? as usize].content.as_ref()
     }

@@ -49,19 +49,19 @@ fn a_message_is_as_long_as_its_limit_and_a_larger_chunk_is_alone() {
     let deadline = deadline();
     let chunk = |bytes: usize| Ok(Some(Chunk::Contents(vec![1; bytes].into())));
     let mut message = Message::default();
-    assert!(message.has_room_for(&chunk(10 * MESSAGE_BYTES)), "or it would never be sent");
+    assert!(message.has_space_for(&chunk(10 * MESSAGE_BYTES)), "or it would never be sent");
     let mut count = 0;
-    while message.has_room_for(&chunk(4096)) {
+    while message.has_space_for(&chunk(4096)) {
         message.add(count, chunk(4096), &deadline);
         count += 1;
     }
-    assert!(!message.is_full() && message.has_room_for(&Ok(None)));
-    assert!(!message.has_room_for(&chunk(MESSAGE_BYTES)));
+    assert!(!message.is_full() && message.has_space_for(&Ok(None)));
+    assert!(!message.has_space_for(&chunk(MESSAGE_BYTES)));
     let encoded = prost_length(&message.into_inner());
     assert!(MESSAGE_BYTES - 2 * 4096 < encoded && encoded <= MESSAGE_BYTES, "{encoded}");
     let mut large = Message::default();
     large.add(0, chunk(10 * MESSAGE_BYTES), &deadline);
-    assert!(large.is_full() && !large.has_room_for(&Ok(None)));
+    assert!(large.is_full() && !large.has_space_for(&Ok(None)));
 }
 
 #[test]

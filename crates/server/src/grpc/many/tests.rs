@@ -15,8 +15,8 @@ use crate::grpc::limits::MESSAGE_BYTES;
 
 const CHUNK_BYTES: usize = 4096;
 
-/// A store whose chunks are at hand, or are received when the test says so, by the first byte of
-/// their address.
+/// A store whose chunks are ready at once, or are received when the test says so, by the first byte
+/// of their address.
 #[derive(Clone, Default)]
 struct Fake {
     batches: Arc<Mutex<Vec<Batch>>>,

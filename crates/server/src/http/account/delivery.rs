@@ -1,8 +1,8 @@
 //! Detects clients that stop taking an answer. HTTP/2 has a flow-control window for every answer:
 //! if a client grants one no window, hyper writes nothing of it, so the socket itself never stalls.
 //!
-//! Only pieces count that hyper has and that are not written to the socket. An answer that waits
-//! for the server has none, however long it waits.
+//! An answer can only be stuck while hyper holds pieces of it that are not written to the socket.
+//! An answer that waits for the server has no such pieces, however long it waits.
 
 use std::{
     collections::HashMap,

@@ -113,9 +113,9 @@ impl Kind {
     }
 }
 
-/// Body of a request. All of it counts while it is there, because handlers collect it. The messages
-/// of a call are passed on when they are complete; one that stays incomplete for too long fails the
-/// body.
+/// Body of a request. Its bytes count until the handler is done, because handlers collect them. The
+/// body passes on the messages of a call when they are complete, and fails if one stays incomplete
+/// for too long.
 #[derive(Debug)]
 pub struct RequestBody<B = Incoming> {
     body: B,

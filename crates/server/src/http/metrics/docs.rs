@@ -15,8 +15,8 @@ Names end with their unit; `_total` marks counters, which only grow until the pr
 `CONFIG RESETSTAT` resets them. A metric without samples is left out.
 ";
 
-/// Beginning of the names of a section's metrics, its title, and when they are there. A metric
-/// belongs to the first section that fits.
+/// Sections of the page: a prefix of metrics' names, the title, and when the server has these
+/// metrics. A metric belongs to the first section that fits.
 const SECTIONS: [(&str, &str, &str); 7] = [
     ("busload_http_", "HTTP", "Over all connections, those of gRPC and of Dolt's clients, too."),
     ("busload_queue_", "Request queues", "For each table of kind `postgres` or `chunks`."),

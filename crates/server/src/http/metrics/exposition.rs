@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::{source::Labels, table::Metric};
+use super::{metric_source::Labels, table::Metric};
 
 /// Page of metric families.
 #[derive(Debug, Default)]

@@ -56,7 +56,7 @@ pub struct LogReading {
 
 impl<'a> Reading<'a> {
     pub fn new(status: &'a Status, front: &'a FrontMetrics) -> Self {
-        let postgres = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
+        let postgres = status.postgres().iter().map(|table| (table.name.as_str(), table.stats()));
         let postgres: Vec<_> = postgres.collect();
         let chunks = status.chunk_stores().map_or(&[][..], |stores| stores.tables());
         let queues = postgres.iter().map(QueueReading::of_postgres);

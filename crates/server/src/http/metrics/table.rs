@@ -3,9 +3,9 @@
 
 use std::{fmt, sync::atomic::Ordering::Relaxed};
 
-use super::source::{
+use super::metric_source::{
     self,
-    Source::{
+    MetricSource::{
         self, Chunks, ChunksAverage, Dolt, Http, Labelled, Log, Pipeline, Postgres, Process, Queue,
         QueueOperation, Stage,
     },
@@ -19,7 +19,7 @@ pub struct Metric {
     pub name: &'static str,
     pub kind: MetricType,
     pub help: &'static str,
-    pub source: Source,
+    pub source: MetricSource,
 }
 
 /// Types of metrics that Prometheus knows and the table has.
@@ -37,7 +37,7 @@ pub enum MetricType {
 #[rustfmt::skip]
 pub static TABLE: &[Metric] = &[
     gauge("busload_build_info", "The version that runs.",
-        Labelled(&["version"], source::build_info)),
+        Labelled(&["version"], metric_source::build_info)),
     gauge("busload_ready", "1 while requests are served and writes accepted.",
         Process(|reading| flag(reading.state == ServerState::Ready))),
     gauge("busload_log_no_space", "1 while writes are refused for want of disk space.",
@@ -153,7 +153,7 @@ pub static TABLE: &[Metric] = &[
     counter("busload_queue_expired_total", "Requests that timed out in the queue.",
         Queue(|queue| queue.stats.expired)),
     counter("busload_queue_cancelled_total", "Requests whose client went away first.",
-        Queue(|queue| queue.stats.left)),
+        Queue(|queue| queue.stats.cancelled)),
     gauge("busload_queue_waiting",
         "Requests that wait: for a batch in Postgres, for their chunk in a table of chunks.",
         Queue(|queue| queue.waiting as u64)),
@@ -179,12 +179,12 @@ pub static TABLE: &[Metric] = &[
         Postgres(|table| table.pool.failed)),
     gauge("busload_postgres_info",
         "1, with the state and, while not all connections are open, the last error.",
-        Labelled(&["table", "state", "error"], source::postgres_info)),
+        Labelled(&["table", "state", "error"], metric_source::postgres_info)),
     // Tables of kind chunks: requests.
     counter("busload_chunks_requests_total", "Chunks asked for.",
         Chunks(|table| table.stats.requests)),
     counter("busload_chunks_answers_total", "Chunks asked for, by where the answer came from.",
-        Labelled(&["table", "outcome"], source::chunks_answers)),
+        Labelled(&["table", "outcome"], metric_source::chunks_answers)),
     counter("busload_chunks_corrupt_total", "Chunks whose contents did not match their address.",
         Chunks(|table| table.stats.corrupt)),
     // Their versions.
@@ -260,7 +260,7 @@ pub static TABLE: &[Metric] = &[
         ChunksAverage(|table| table.stats.store.bandwidth)),
     gauge("busload_chunks_info",
         "1, with the state of the store, its root, and the last error, if it is not served.",
-        Labelled(&["table", "state", "root", "error"], source::chunks_info)),
+        Labelled(&["table", "state", "root", "error"], metric_source::chunks_info)),
     // Dolt's clients.
     counter("busload_dolt_calls_total", "Calls of Dolt's clients.",
         Dolt(&["method"], |stats| by_method(|method| stats.calls(method)))),
@@ -293,18 +293,18 @@ pub static TABLE: &[Metric] = &[
         Log(|log| log.stats.log_bytes)),
     gauge("busload_log_segments", "Segments on disk.", Log(|log| log.stats.segments)),
     histogram("busload_log_sync_duration_seconds", "How long syncs of the log took.",
-        Labelled(&["le"], source::sync_durations)),
+        Labelled(&["le"], metric_source::sync_durations)),
 ];
 
-const fn gauge(name: &'static str, help: &'static str, source: Source) -> Metric {
+const fn gauge(name: &'static str, help: &'static str, source: MetricSource) -> Metric {
     Metric { name, kind: MetricType::Gauge, help, source }
 }
 
-const fn histogram(name: &'static str, help: &'static str, source: Source) -> Metric {
+const fn histogram(name: &'static str, help: &'static str, source: MetricSource) -> Metric {
     Metric { name, kind: MetricType::Histogram, help, source }
 }
 
-const fn counter(name: &'static str, help: &'static str, source: Source) -> Metric {
+const fn counter(name: &'static str, help: &'static str, source: MetricSource) -> Metric {
     Metric { name, kind: MetricType::Counter, help, source }
 }
 

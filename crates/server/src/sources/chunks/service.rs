@@ -1,5 +1,5 @@
-//! The service behind the request queue of a chunk store: one batch of lookups, and who waits for
-//! each of them.
+//! The service behind the request queue of a chunk store: it looks up a batch of chunks and answers
+//! the waiter of each.
 
 use std::{
     ops::Range,
@@ -17,7 +17,7 @@ use busload_pipeline::source::{SourceValue, Ticket};
 use bytes::Bytes;
 use futures_util::{StreamExt, future::join3, stream::FuturesUnordered};
 
-use crate::sources::{answer::count, finished::Finished};
+use crate::sources::{finished::FinishedAnswers, requests::count};
 
 /// The request queue of a chunk store.
 pub type ChunkQueue = Batcher<ChunkService, ChunkWaiter>;
@@ -35,9 +35,9 @@ pub struct ChunkService {
     timeout: Duration,
 }
 
-/// Key of the queue: a chunk and what is to be found out about it.
+/// Key of the queue: a chunk and the requested fact about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lookup {
+pub struct ChunkQuery {
     pub fact: Fact,
     pub address: ChunkAddress,
 }
@@ -72,7 +72,7 @@ pub enum ChunkCommand {
 pub struct ChunkWaiter {
     pub ticket: Ticket,
     pub command: ChunkCommand,
-    pub finished: Arc<Finished>,
+    pub finished: Arc<FinishedAnswers>,
 }
 
 /// Starts the request queue of a store on the current tokio runtime. `requests_max` bounds the
@@ -106,33 +106,33 @@ pub fn start_queue(
 }
 
 impl Service for ChunkService {
-    type Key = Lookup;
+    type Key = ChunkQuery;
     type Value = Finding;
     type Write = NoWrites;
     type Outcome = ();
     type Error = Error;
 
-    async fn load(&self, lookups: Vec<Lookup>) -> LoadedAll<Self> {
-        let all = Mutex::new(lookups.iter().map(|_| Ok(None)).collect::<Vec<_>>());
+    async fn load(&self, queries: Vec<ChunkQuery>) -> LoadedAll<Self> {
+        let all = Mutex::new(queries.iter().map(|_| Ok(None)).collect::<Vec<_>>());
         let give = |some: &mut Answers| {
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             some.drain(..).for_each(|(index, answer)| all[index] = answer);
         };
-        self.look_up(&lookups, &give).await;
+        self.look_up(&queries, &give).await;
         Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Answers each request as soon as its chunk is there.
     async fn load_each(
         &self,
-        lookups: Vec<Lookup>,
+        queries: Vec<ChunkQuery>,
         early: EarlyAnswers<'_, Self>,
     ) -> LoadedAll<Self> {
-        self.look_up(&lookups, &|some: &mut Answers| early.give(some)).await;
+        self.look_up(&queries, &|some: &mut Answers| early.give(some)).await;
         Ok(Vec::new())
     }
 
-    async fn store(&self, _entries: Vec<(Lookup, NoWrites)>) -> StoredAll<Self> {
+    async fn store(&self, _entries: Vec<(ChunkQuery, NoWrites)>) -> StoredAll<Self> {
         Ok(Vec::new())
     }
 
@@ -146,20 +146,20 @@ impl Service for ChunkService {
 type Answers = Vec<(usize, LoadedOne<ChunkService>)>;
 
 impl ChunkService {
-    /// Looks up all, which are sorted by fact, and gives each answer once.
-    async fn look_up(&self, lookups: &[Lookup], give: &(impl Fn(&mut Answers) + Sync)) {
-        let lengths_start = lookups.partition_point(|lookup| lookup.fact < Fact::Length);
-        let existence_start = lookups.partition_point(|lookup| lookup.fact < Fact::Existence);
+    /// Looks up the chunks of all queries, which are sorted by fact, and gives each answer once.
+    async fn look_up(&self, queries: &[ChunkQuery], give: &(impl Fn(&mut Answers) + Sync)) {
+        let lengths_start = queries.partition_point(|query| query.fact < Fact::Length);
+        let existence_start = queries.partition_point(|query| query.fact < Fact::Existence);
         let part = |range: Range<usize>| Part {
             first: range.start,
-            addresses: lookups[range].iter().map(|lookup| lookup.address).collect(),
+            addresses: queries[range].iter().map(|query| query.address).collect(),
         };
         let deadline = tokio::time::Instant::now().into_std() + self.timeout;
         let request = Request { form: self.form, local_only: false, deadline };
         join3(
             self.read(part(0..lengths_start), request, give),
             self.measure(part(lengths_start..existence_start), request, give),
-            self.find(part(existence_start..lookups.len()), request, give),
+            self.find(part(existence_start..queries.len()), request, give),
         )
         .await;
     }

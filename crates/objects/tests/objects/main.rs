@@ -1,0 +1,8 @@
+//! The cache of objects with real disks, real object stores and faults of both.
+
+mod disk_full;
+mod eviction;
+mod faults;
+mod kill;
+mod streams_end_to_end;
+mod support;

@@ -1,0 +1,19 @@
+//! Commands and their order, against a server in the test with a simulated disk.
+
+mod catalogue;
+mod common;
+mod connection;
+mod docs;
+mod flow;
+mod gating;
+mod hashes;
+mod hostile;
+mod keys;
+mod oracle;
+mod redis_diff;
+mod scan;
+mod server_commands;
+mod slices;
+mod sources;
+mod strings;
+mod world;

@@ -1,0 +1,5 @@
+//! Tables on real Postgres servers, and on one that misbehaves.
+
+mod connecting;
+mod failure;
+mod table;

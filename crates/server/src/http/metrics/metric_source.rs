@@ -1,0 +1,197 @@
+//! Sources of metrics: each takes values from a reading and writes them as samples.
+
+use busload_batch::ClassStats;
+use busload_dolt::StoreStatus;
+use busload_pipeline::stats::{BatchReading, Counter, Stats};
+use busload_postgres::TableStats;
+use busload_remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
+
+use super::{
+    exposition::Samples,
+    reading::{ChunksReading, LogReading, QueueReading, Reading},
+};
+use crate::{
+    http::front_metrics::FrontMetrics,
+    sources::{postgres_state, store_state},
+};
+
+/// Origin of the samples of a metric, which also decides their labels.
+#[derive(Clone, Copy, Debug)]
+pub enum MetricSource {
+    /// One value of the process; none where the system does not tell it.
+    Process(fn(&Reading<'_>) -> Option<f64>),
+    /// A counter of the pipeline, over all memory tables and connections.
+    Pipeline(fn(&Stats) -> &Counter),
+    /// A value for each stage of the pipeline.
+    Stage(fn(&BatchReading) -> u64),
+    /// A counter of the HTTP front.
+    Http(fn(&FrontMetrics) -> u64),
+    /// A value for each table in Postgres.
+    Postgres(fn(&TableStats) -> u64),
+    /// A value for each request queue.
+    Queue(fn(&QueueReading<'_>) -> u64),
+    /// Two values for each request queue: of reads and of writes.
+    QueueOperation(fn(&ClassStats) -> u64),
+    /// A value for each table of kind chunks.
+    Chunks(fn(&ChunksReading<'_>) -> u64),
+    /// A moving average for each table of kind chunks.
+    ChunksAverage(fn(&ChunksReading<'_>) -> f64),
+    /// Counts of Dolt's clients by one label, over all tables of kind chunks.
+    Dolt(Labels, fn(&RemotesapiStats) -> Vec<(&'static str, u64)>),
+    /// A value of the log.
+    Log(fn(&LogReading) -> u64),
+    /// Samples with labels of their own.
+    Labelled(Labels, fn(&Reading<'_>, &mut Samples<'_>)),
+}
+
+/// Names of the labels that each sample of a metric has.
+pub type Labels = &'static [&'static str];
+
+use MetricSource::{
+    Chunks, ChunksAverage, Dolt, Http, Labelled, Log, Pipeline, Postgres, Process, Queue,
+    QueueOperation, Stage,
+};
+
+impl MetricSource {
+    /// Returns the names of the labels that each sample has.
+    pub fn labels(self) -> Labels {
+        match self {
+            Process(_) | Pipeline(_) | Http(_) | Log(_) => &[],
+            Stage(_) => &["stage"],
+            Postgres(_) | Queue(_) | Chunks(_) | ChunksAverage(_) => &["table"],
+            QueueOperation(_) => &["table", "operation"],
+            Dolt(labels, _) | Labelled(labels, _) => labels,
+        }
+    }
+
+    /// Writes the samples at this moment.
+    pub fn write(self, reading: &Reading<'_>, samples: &mut Samples<'_>) {
+        match self {
+            Process(of) => of(reading).into_iter().for_each(|value| samples.put(&[], value)),
+            Pipeline(of) => samples.put(&[], of(&reading.status.stats).get()),
+            Stage(of) => {
+                for (stage, batches) in &reading.stages {
+                    samples.put(&[stage], of(batches));
+                }
+            }
+            Http(of) => samples.put(&[], of(reading.front)),
+            Postgres(of) => {
+                for (table, stats) in &reading.postgres {
+                    samples.put(&[table], of(stats));
+                }
+            }
+            Queue(of) => {
+                for queue in &reading.queues {
+                    samples.put(&[queue.table], of(queue));
+                }
+            }
+            QueueOperation(of) => {
+                for QueueReading { table, stats, .. } in &reading.queues {
+                    for (operation, class) in [("read", &stats.reads), ("write", &stats.writes)] {
+                        samples.put(&[table, operation], of(class));
+                    }
+                }
+            }
+            Chunks(of) => {
+                for table in &reading.chunks {
+                    samples.put(&[table.name], of(table));
+                }
+            }
+            ChunksAverage(of) => {
+                for table in &reading.chunks {
+                    samples.put(&[table.name], of(table));
+                }
+            }
+            // All tables of kind chunks together, if there are any.
+            Dolt(_, of) if !reading.chunks.is_empty() => {
+                for (label, count) in of(&reading.status.remotesapi) {
+                    samples.put(&[label], count);
+                }
+            }
+            Dolt(..) => {}
+            Log(of) => reading.log.iter().for_each(|log| samples.put(&[], of(log))),
+            Labelled(_, write) => write(reading, samples),
+        }
+    }
+}
+
+/// Returns 1 if the condition holds, else 0.
+pub fn flag(is_set: bool) -> Option<f64> {
+    Some(f64::from(u8::from(is_set)))
+}
+
+/// Reads the resident memory; none where there is no `/proc`.
+pub fn resident_bytes() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some((pages * rustix::param::page_size() as u64) as f64)
+}
+
+pub fn build_info(_: &Reading<'_>, samples: &mut Samples<'_>) {
+    samples.put(&[env!("CARGO_PKG_VERSION")], 1);
+}
+
+pub fn postgres_info(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    for (table, stats) in &reading.postgres {
+        let error = stats.pool.last_error.as_ref().map_or(String::new(), ToString::to_string);
+        samples.put(&[table, postgres_state(stats), &error], 1);
+    }
+}
+
+pub fn chunks_answers(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    for ChunksReading { name, stats, .. } in &reading.chunks {
+        for (outcome, count) in [
+            ("memory", stats.memory_hits),
+            ("local", stats.local),
+            ("remote", stats.remote),
+            ("absent", stats.absent),
+            ("error", stats.errors),
+        ] {
+            samples.put(&[name, outcome], count);
+        }
+    }
+}
+
+pub fn chunks_info(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    for ChunksReading { name, stats, status, .. } in &reading.chunks {
+        let state = store_state(status);
+        let root = stats.root.map_or_else(String::new, |root| root.to_string());
+        let error = match status {
+            StoreStatus::Failed(error) => error.to_string(),
+            StoreStatus::Opening | StoreStatus::Open => String::new(),
+        };
+        samples.put(&[name, state, &root, &error], 1);
+    }
+}
+
+pub fn by_method(of: impl Fn(Method) -> u64) -> Vec<(&'static str, u64)> {
+    Method::ALL.map(|method| (method.name(), of(method))).into()
+}
+
+pub fn by_download(of: impl Fn(Download) -> u64) -> Vec<(&'static str, u64)> {
+    Download::ALL.map(|download| (download.name(), of(download))).into()
+}
+
+pub fn by_location(of: impl Fn(Location) -> u64) -> Vec<(&'static str, u64)> {
+    Location::ALL.map(|location| (location.name(), of(location))).into()
+}
+
+pub fn by_origin(of: impl Fn(RecordsOrigin) -> u64) -> Vec<(&'static str, u64)> {
+    RecordsOrigin::ALL.map(|origin| (origin.name(), of(origin))).into()
+}
+
+/// Writes the histogram up to its last bucket that counts anything.
+pub fn sync_durations(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    let Some(log) = &reading.log else { return };
+    let buckets = &log.stats.sync_us_buckets;
+    let filled = buckets.iter().rposition(|&count| count != 0).map_or(0, |last| last + 1);
+    let mut count = 0;
+    for (power, in_bucket) in buckets.iter().enumerate().take(filled) {
+        count += in_bucket;
+        let bound = (1_u64 << power) as f64 / 1e6;
+        samples.put_as("_bucket", &[&bound.to_string()], count);
+    }
+    samples.put_as("_bucket", &["+Inf"], count);
+    samples.put_as("_sum", &[], log.stats.sync_us_total as f64 / 1e6);
+    samples.put_as("_count", &[], count);
+}
