@@ -1,5 +1,4 @@
 //! Archives of shapes that Dolt writes only now and then, or could write.
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 use std::collections::HashMap;
 

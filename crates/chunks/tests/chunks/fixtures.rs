@@ -1,5 +1,4 @@
 //! Every chunk of every fixture is found where its list says and decodes to what the list says.
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,8 +1,6 @@
 //! Hostile bytes: every decoder returns an error or something harmless. It never panics, never
 //! points outside the file, and never takes more memory than the given bytes can justify.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 mod bombs;
 mod chunks;
 mod indexes;

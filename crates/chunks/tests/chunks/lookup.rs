@@ -1,5 +1,4 @@
 //! The lookup against a map, over versions of a store that gains, loses and reorders files.
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,5 @@
 //! The fixtures: stores written by Dolt, with every chunk listed.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 pub mod archive;
 
 use std::{

@@ -1,5 +1,4 @@
 //! Classic table files of shapes that no fixture has.
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 use busload_chunks::{ChunkAddress, FileKind, FormatError, Span, TableIndex};
 use bytes::Bytes;

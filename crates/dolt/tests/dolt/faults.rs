@@ -1,8 +1,6 @@
 //! A chunk store behind a network and a disk that fail: chunks are right, or there is an error;
 //! never nil for a chunk that exists.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 mod ranges;
 mod support;
 mod verified_ranges;

@@ -1,4 +1,6 @@
 //! Chunk stores on files of Dolt, whole, changing and damaged.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod faults;
 mod store;

@@ -1,5 +1,4 @@
 //! Stores from open to close, over directories and over a bucket.
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 mod archives;
 mod closing;

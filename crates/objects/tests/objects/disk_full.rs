@@ -4,8 +4,6 @@
 //! process that plays there. Where a namespace is not to be had, files are limited in size instead,
 //! which fails writes in the same places.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::{
     env,
     ffi::OsStr,

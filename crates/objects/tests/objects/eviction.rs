@@ -1,7 +1,5 @@
 //! Many readers of objects that are much larger than the disk they may use.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::{
     sync::{
         Arc,

@@ -1,8 +1,6 @@
 //! Reads through a store that delays, corrupts and refuses: never a wrong byte, and an error only
 //! where the right bytes cannot be had.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use crate::support::{

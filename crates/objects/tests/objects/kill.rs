@@ -1,8 +1,6 @@
 //! Processes killed in the middle of fills and journal writes, with corruption on disk between two
 //! of them: the next process never takes a wrong byte for a right one, and keeps most extents.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::{
     ffi::OsStr,
     fs::{self, File, OpenOptions},

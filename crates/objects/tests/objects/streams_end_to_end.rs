@@ -1,7 +1,5 @@
 //! Streams through a real client, against a store that counts requests and fails on demand.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use crate::support::{

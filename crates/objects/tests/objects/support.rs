@@ -1,9 +1,6 @@
 //! An S3 server behind a proxy with faults, a cache in front of it, and readers that check every
 //! byte.
 
-#![allow(dead_code, reason = "every test file uses its own part")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 pub mod child;
 
 use std::{

@@ -18,8 +18,6 @@
 //! With `BUSLOAD_TEST_REDIS=host:port` the tests also play each transcript without `@` lines to
 //! that Redis (and flush its data), which shows whether the expected replies are Redis's.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub mod redis;
 
 use std::{sync::Arc, time::Duration};

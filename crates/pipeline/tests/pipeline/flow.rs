@@ -1,7 +1,5 @@
 //! Order, backpressure and limits between sockets, transactions and the log.
 
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use std::time::Duration;
 
 use crate::world::{Client, World, request, settings};

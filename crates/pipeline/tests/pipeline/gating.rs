@@ -1,7 +1,5 @@
 //! A reply that shows data is sent only when that data is as safe as its table promises.
 
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use std::time::Duration;
 
 use crate::world::{World, settings, table};

@@ -6,7 +6,6 @@
 //! of what the whole command takes.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,5 +1,7 @@
 //! Commands and their order, against a server in the test with a simulated disk.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod catalogue;
 mod common;
 mod connection;

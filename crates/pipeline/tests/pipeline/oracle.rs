@@ -5,8 +5,6 @@
 //! operation is a DEL. Readers are other connections. After a crash each key must show an operation
 //! at least as new as the newest that was acknowledged to its owner or shown to anybody.
 
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use std::collections::BTreeMap;
 
 use crate::world::{Client, World, settings};

@@ -1,8 +1,6 @@
 //! Commands that take long are executed in slices: nobody waits for them, and they take effect as
 //! if at one moment.
 
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use std::time::Duration;
 
 use crate::world::{Client, World, request, settings, small_segments};

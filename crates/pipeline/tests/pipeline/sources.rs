@@ -1,8 +1,6 @@
 //! Tables that a source serves: slow, failing, refusing and answering in any order, as a seed
 //! decides.
 
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex},

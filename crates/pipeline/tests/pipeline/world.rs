@@ -1,7 +1,5 @@
 //! Net, tx and log on simulated seams in one thread: a test decides which of them moves.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::{sync::Arc, time::Duration};
 
 use busload_io::{
@@ -15,7 +13,7 @@ use busload_pipeline::{
     settings::{Settings, SyncMode, TableSettings},
     source::Source,
     stats::Stats,
-    tx::{self, Now, Opened, Signals, StartError, Tx},
+    tx::{self, Now, Opened, StartError, Tx},
 };
 use busload_resp::reply::Reply;
 
@@ -30,7 +28,6 @@ pub struct World {
     pub clock: SimClock,
     pub disk: SimDisk,
     pub stats: Arc<Stats>,
-    pub signals: Arc<Signals>,
     batch: RequestBatch,
 }
 
@@ -91,13 +88,13 @@ impl World {
         clock: SimClock,
         seed: u64,
     ) -> Result<World, StartError> {
-        let (stats, signals) = (Arc::new(Stats::default()), Arc::new(Signals::default()));
+        let stats = Arc::new(Stats::default());
         let opened = tx::open(
             disk.clone(),
             small_segments(),
             settings.clone(),
             Arc::clone(&stats),
-            Arc::clone(&signals),
+            Arc::default(),
             Box::new(SimRng::new(seed)),
             read(&clock),
         )?;
@@ -105,7 +102,7 @@ impl World {
         let (net, clients) = SimNet::new(seed, options);
         let net = NetStage::new(net, progress.clone(), Arc::clone(&stats), &settings);
         let batch = RequestBatch::default();
-        Ok(World { net, tx, stage, helper, progress, clients, clock, disk, stats, signals, batch })
+        Ok(World { net, tx, stage, helper, progress, clients, clock, disk, stats, batch })
     }
 
     pub fn add_source(&mut self, name: &str, source: Box<dyn Source>) {

@@ -2,8 +2,6 @@
 //!
 //! Each test has a cluster, or a proxy before one, that it may stop, kill, pause and cut.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 mod conflict;
 mod hanging;
 mod items;

@@ -1,6 +1,5 @@
 //! Password checks over HTTP for HTTP/1.1, gRPC and Dolt, and how tools send the password.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
 
 use std::{

@@ -1,7 +1,5 @@
 //! Chunk tables: the real binary over real sockets, with stores that Dolt wrote.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 mod cache;
 mod check;
 mod commands;

@@ -1,8 +1,6 @@
 //! Errors for a data directory whose log lost its end, that is read-only, or whose disk is nearly
 //! full.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{fs, path::Path, process::Command, time::Duration};
 
 use crate::support::{Ended, Server, on_free_ports, run, serve};

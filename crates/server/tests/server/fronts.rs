@@ -1,7 +1,5 @@
 //! Protocols of each front, and clients that speak the wrong one.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{
     io::{Read, Write},
     net::TcpStream,

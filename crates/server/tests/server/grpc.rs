@@ -1,6 +1,5 @@
 //! The HTTP front and gRPC: the real binary with real sockets and real stores.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
 
 mod calls;

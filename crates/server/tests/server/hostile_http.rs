@@ -1,7 +1,5 @@
 //! HTTP clients that make the server work for nothing, or have it repeat what they send.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},

@@ -3,8 +3,6 @@
 //!
 //! `BUSLOAD_KILL_ROUNDS` sets the number of rounds.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{
     collections::HashMap,
     path::Path,

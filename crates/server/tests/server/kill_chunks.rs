@@ -1,8 +1,6 @@
 //! Kills the server again and again while it fills its cache from a slow object store. Later reads
 //! must be right, and the server must start warm.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{path::Path, time::Duration};
 
 use crate::support::{Client, Server, TIMEOUT, client::command, eventually, mix};

@@ -1,5 +1,7 @@
 //! The server as a process, over its ports.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod access;
 mod chunks;
 mod disks;

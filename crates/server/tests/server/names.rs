@@ -1,7 +1,5 @@
 //! Hosts and origins for which the HTTP front answers when it asks for no password.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{
     io::{Read, Write},
     net::SocketAddr,

@@ -1,7 +1,5 @@
 //! Clients that ask for too much, and their neighbours, which must not notice.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{
     io::{ErrorKind, Read, Write},
     net::TcpStream,

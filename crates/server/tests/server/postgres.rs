@@ -1,7 +1,5 @@
 //! Tests of Postgres tables: the real binary, real sockets and a private cluster.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 mod check;
 mod commands;
 mod order;

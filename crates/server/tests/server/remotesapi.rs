@@ -1,7 +1,6 @@
 //! Dolt's protocol: the real binary over real sockets, with stores that Dolt wrote and a client
 //! that works as Dolt's does.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
 
 mod client;

@@ -1,7 +1,5 @@
 //! Shutdowns and crashes: every acknowledged write is there after the next start.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{path::Path, time::Duration};
 
 use crate::support::{Server, client::command};

@@ -1,7 +1,5 @@
 //! Starts of the server, and the messages of refused ones.
 
-#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 use std::{
     fs::{self, OpenOptions},
     io::{Read, Seek, SeekFrom, Write},

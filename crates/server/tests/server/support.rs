@@ -1,7 +1,5 @@
 //! Runs the real binary as a process, with a minimal client of the protocol.
 
-#![allow(dead_code, reason = "every test file uses its own part")]
-
 pub mod client;
 pub mod fixtures;
 pub mod served;

@@ -24,7 +24,7 @@ pub struct Redis {
     stream: TcpStream,
     process: Option<Child>,
     /// Held as long as the shared Redis is used.
-    shared: Option<MutexGuard<'static, ()>>,
+    _shared: Option<MutexGuard<'static, ()>>,
 }
 
 impl Redis {
@@ -82,7 +82,7 @@ impl Redis {
     ) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a TCP socket");
-        Self { stream, process, shared }
+        Self { stream, process, _shared: shared }
     }
 
     /// Does what `Server::run` does.
