@@ -30,7 +30,7 @@ pub const MIB: u64 = 1 << 20;
 
 /// A store and its directory.
 pub struct Store {
-    root: TempDir,
+    _root: TempDir,
     pub bucket: Bucket,
     pub proxy: FaultProxy,
 }
@@ -41,7 +41,7 @@ impl Store {
         let root = TempDir::new().unwrap();
         let bucket = Bucket::start(root.path()).unwrap();
         let proxy = FaultProxy::start(bucket.address(), seed, Faults::default()).unwrap();
-        Self { root, bucket, proxy }
+        Self { _root: root, bucket, proxy }
     }
 
     pub fn put(&self, name: &str, contents: &[u8]) {
