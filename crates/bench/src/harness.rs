@@ -11,7 +11,7 @@
 //!              |                                   v                v
 //!           Counters, Usage --------------------> Sample --> CSV: every round, then the medians
 //!                                                               table: medians, spread, ratios
-//!                                                               targets
+//!                                                               targets, charts
 //! ```
 //!
 //! An experiment declares as plain data: a case (a `Copy` struct that says what a row of its table
@@ -25,6 +25,7 @@
 //! notes of a row tell them.
 
 pub mod arguments;
+mod chart;
 pub mod sample;
 mod table;
 mod target;

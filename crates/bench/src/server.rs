@@ -255,6 +255,11 @@ impl Starter {
         let mut server = Server { process, resp, http, ready_after: Duration::ZERO, data };
         // Before it is ready it accepts connections, but answers nothing.
         server.wait_within(READY, "PING", "+PONG")?;
+        if !matches!(launch.kind, ServerKind::Redis) && !last_lines(&server.data).contains("ready")
+        {
+            // Another program has taken the port.
+            bail!("another program answers at {resp}, not the server that was started");
+        }
         server.ready_after = Duration::from_nanos(now_ns() - started_ns);
         Ok(server)
     }
@@ -305,7 +310,7 @@ impl Server {
         loop {
             let ended = self.process.poll_exit();
             let reply = ask(self.resp, command).unwrap_or_else(|error| error.to_string());
-            if reply == wanted {
+            if reply == wanted && ended.is_none() {
                 return Ok(());
             }
             if ended.is_some() || until_ns < now_ns() {

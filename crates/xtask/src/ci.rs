@@ -66,6 +66,13 @@ pub fn write_metrics_page() -> Result<()> {
     run(test.args(["test", "--package", "busload", "--bins", "the_page_of_metrics_is_up_to_date"]))
 }
 
+/// Writes the code of the gRPC services anew, by the test that compares it.
+pub fn write_proto_code() -> Result<()> {
+    let mut test = cargo();
+    test.env("BUSLOAD_WRITE_GENERATED", "1");
+    run(test.args(["test", "--package", "busload-proto", "--test", "generated"]))
+}
+
 /// The hand-over between threads in every interleaving. Other flags mean other artifacts: they lie
 /// apart.
 fn loom() -> Result<()> {

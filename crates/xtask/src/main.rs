@@ -8,6 +8,7 @@
 //!  words ---> words
 //!  limits --> the table of docs/limits.md
 //!  metrics -> docs/metrics.md, by a test of the server
+//!  proto ---> crates/proto/src/generated, by a test of the crate
 //!  clients -> a server of its own, and stock clients against it
 //! ```
 //!
@@ -54,6 +55,8 @@ enum Task {
     Limits,
     /// Write docs/metrics.md from the server's table of metrics
     Metrics,
+    /// Write the code of the gRPC services from their .proto files
+    Proto,
     /// Words that have a better one, lines that are too long, docs that say nothing
     Words,
     /// Run stock Redis clients against a freshly built server
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Rules => rules::check(),
         Task::Limits => limits::run(limits::Mode::Write),
         Task::Metrics => ci::write_metrics_page(),
+        Task::Proto => ci::write_proto_code(),
         Task::Words => words::check(),
         Task::Clients(arguments) => clients::run(&arguments),
     };

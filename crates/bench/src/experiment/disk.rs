@@ -1,14 +1,15 @@
 //! `disk`: what the disk below a cache and below a log can do, measured by fio.
 
 use std::{
-    path::PathBuf,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use rustix::process::Signal;
+use rustix::{fs::OFlags, process::Signal};
 use serde_json::Value;
 
 use crate::{
@@ -137,8 +138,13 @@ pub fn disk(arguments: &Disk) -> Result<()> {
     };
     let make = "--name=make --rw=write --bs=1M --refill_buffers --end_fsync=1";
     fio(&file, format!("{make} --size={size}"))?;
+    let mut modes = arguments.mode.clone();
+    if modes.contains(&Mode::Direct) && !has_direct(&directory.path().join("random")) {
+        println!("direct: left out, the file system has no O_DIRECT");
+        modes.retain(|mode| *mode != Mode::Direct);
+    }
     let of_mode = |&mode: &Mode| arguments.jobs.iter().map(move |&jobs| Case { mode, jobs });
-    let cases: Vec<_> = arguments.mode.iter().flat_map(of_mode).collect();
+    let cases: Vec<_> = modes.iter().flat_map(of_mode).collect();
     let measured = table.group("Reads and synced appends", &cases, 1, |case, _| {
         // Each job has whole blocks of its own.
         let part = (size / block / u64::try_from(case.jobs)? * block).max(block);
@@ -199,4 +205,9 @@ fn fio(cleanup: &Cleanup, command: &mut Command) -> Result<Value> {
     // Notes of fio may stand before its report.
     let json = report.find('{').map(|from| &report[from..]).context("fio without JSON")?;
     serde_json::from_str(json).context("fio's JSON")
+}
+
+fn has_direct(file: &Path) -> bool {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file).is_ok()
 }

@@ -33,9 +33,10 @@ use self::{
     downloads::{Counts, Meter},
     tree::TreeStore,
 };
-use super::store_bench::{PREFIX, StoreBench, name_of, wait_local};
+use super::store_bench::{PREFIX, StoreBench, wait_local};
 use crate::{
     bytes::bytes_text,
+    cli::name_of,
     clock::{duration_ns, now_ns},
     failures::Failed,
     harness::{

@@ -1,5 +1,5 @@
-//! `kv`: cases of operation, pace, durability and wiring, server beside server. `connections`: one of
-//! them with ever more clients.
+//! `kv`: cases of operation, pace, durability and wiring, server beside server. `connections`: one
+//! of them with ever more clients.
 
 use std::net::SocketAddr;
 

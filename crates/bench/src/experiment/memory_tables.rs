@@ -1,4 +1,4 @@
-//! What the experiments on memory tables share: their arguments, and servers that are started.
+//! Arguments that the experiments on memory tables share, and the servers that they start.
 
 use std::path::{Path, PathBuf};
 

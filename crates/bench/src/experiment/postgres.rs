@@ -41,11 +41,11 @@ use self::{
 };
 use crate::{
     cleanup::{Cleanup, directories},
-    cli::busload_at,
+    cli::{busload_at, name_of},
     clock::{Window, duration_ns, now_ns, pause},
     counters::Counters,
     failures::Failure,
-    harness::{Answering, Ends, Mark, Sample, Table, Usage, Watched, print_targets},
+    harness::{Answering, Ends, Mark, Sample, Table, Usage, Watched, print_targets, sample::PER_S},
     machine,
     server::{self, Server},
     stats::float,
@@ -98,6 +98,9 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
     if let Some(server) = bench.server {
         server.stop()?;
     }
+    let is_of_readers = |case: &Case| case.section == Section::Readers;
+    let way = |case: &Case| is_of_readers(case).then(|| name_of(&case.approach.way));
+    table.draw(&arguments.out.join("batch-size.svg"), (BATCH, PER_S), way)?;
     let targets = results::targets(&table.rows);
     if targets.iter().any(|target| target.value.is_some()) {
         print_targets(&targets);

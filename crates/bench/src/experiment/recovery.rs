@@ -14,7 +14,7 @@ use crate::{
     },
     limits::ROUNDS_MAX,
     measure::fill,
-    server::{Launch, ask},
+    server::{Durability, Launch, ServerKind, ask},
     stats::float,
 };
 
@@ -68,6 +68,14 @@ pub fn recovery(arguments: &Recovery) -> Result<()> {
     let records = arguments.records.unwrap_or(setup.keys);
     if records < setup.keys {
         bail_usage!("{} keys cannot be written with {records} records", setup.keys);
+    }
+    let lasts = |launch: &Launch| {
+        launch.durability != Durability::None && !matches!(launch.kind, ServerKind::Null)
+    };
+    if !setup.launches().all(|launch| lasts(&launch)) {
+        bail_usage!(
+            "without a log nothing comes back: --durability os or always, and servers that have one"
+        );
     }
     let bench = Bench::new(setup, &setup.servers, &format!("{records} records"))?;
     let mut table = bench.table("Restarts", &LAYOUT)?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use busload_bucket::Bucket;
 use busload_chunks::ChunkAddress;
 use busload_proto::v1::{HasChunksRequest, chunks_client::ChunksClient};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 
@@ -104,11 +104,6 @@ impl<'a> StoreBench<'a> {
         }
         Ok(server)
     }
-}
-
-/// Returns the name of a value on the command line, in tables and in CSV files.
-pub fn name_of(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Makes a connection to the gRPC of a server, opened by the first call.

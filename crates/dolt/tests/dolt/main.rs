@@ -1,4 +1,4 @@
-//! Chunk stores on files of Dolt, whole, changing and damaged.
+//! Chunk stores on files of Dolt, whole, changing and corrupt.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 

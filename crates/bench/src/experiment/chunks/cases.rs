@@ -5,7 +5,7 @@ use busload_proto::v1::Form;
 use clap::ValueEnum;
 
 use crate::{
-    experiment::store_bench::name_of,
+    cli::name_of,
     harness::{
         Number, Row, Table, TableLayout, Target, Unit,
         Wanted::{self, AtLeast, AtMost},

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 
 use super::arguments::{Dolt, Layout, Section};
 use crate::{
-    experiment::store_bench::name_of,
+    cli::name_of,
     harness::{
         Number, Row, Table, TableLayout, Target, Unit, Wanted, hidden, label,
         sample::{CPU_LOAD, CPU_OTHERS, SECONDS},

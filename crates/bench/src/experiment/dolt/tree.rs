@@ -29,7 +29,7 @@ const CHILDREN: usize = 300;
 /// Bytes of a node per child: an address and a short key.
 const CHILD_BYTES: usize = 30;
 
-/// Of so many leaves before it a push replaces one.
+/// Number of leaves of which a push replaces one.
 const REPLACED: u64 = 100;
 
 /// Bytes of a chunk before the addresses.

@@ -138,7 +138,7 @@ pub struct Approach {
 impl Approach {
     /// Returns the name in `--case`, in tables and in the CSV.
     pub fn name(self) -> String {
-        match (value_name(&self.way), self.number) {
+        match (crate::cli::name_of(&self.way), self.number) {
             (name, 0) => name,
             (name, number) => format!("{name}:{number}"),
         }
@@ -156,11 +156,6 @@ impl Approach {
             format!("`{text}` is none of plain:N, window:K, in-process, resp:N, ceiling:N")
         })
     }
-}
-
-/// Returns the name of a value in arguments.
-pub fn value_name(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Parts of the experiment; their texts are also the titles of the tables.

@@ -255,8 +255,8 @@ mod tests {
             assert!(check(8, Some(payload.as_bytes())).is_err(), "{payload}");
             assert!(check(7, Some(&payload.as_bytes()[1..])).is_err(), "{payload}");
         }
-        let damaged = upserted(7, 0).replace("0000000 ", "00x0000 ");
-        for wrong in ["", LOADED, "payload of rox 00000000000000000007", &damaged] {
+        let altered = upserted(7, 0).replace("0000000 ", "00x0000 ");
+        for wrong in ["", LOADED, "payload of rox 00000000000000000007", &altered] {
             assert!(matches!(check(7, Some(wrong.as_bytes())), Err(Failure::Wrong(_))), "{wrong}");
         }
         assert!(matches!(check(7, None), Err(Failure::Wrong(_))));

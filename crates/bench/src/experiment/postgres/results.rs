@@ -1,7 +1,8 @@
 //! The table, and conclusions from its rows: ratios, the numbers that were set as targets.
 
-use super::arguments::{Approach, Case, Section, Way, value_name};
+use super::arguments::{Approach, Case, Section, Way};
 use crate::{
+    cli::name_of,
     harness::{
         Number, Row, TableLayout, Target,
         Unit::{self, Percent, Times},
@@ -25,7 +26,7 @@ pub const BATCH: Number = Number::new("batch", "batch");
 
 pub const LAYOUT: TableLayout<Case> = TableLayout {
     columns: &[
-        label("section", "", 0, |case| value_name(&case.section)),
+        label("section", "", 0, |case| name_of(&case.section)),
         label("way", "way", 11, |case| case.approach.name()),
         label("clients", "clients", 7, |case| case.clients.to_string()),
         label("rate", "rate", 6, |case| case.rate.map(|rate| rate.to_string()).unwrap_or_default()),
@@ -102,7 +103,7 @@ fn is_of(case: &Case, ways: &str) -> bool {
         PIPELINED => way == Way::Resp && number < case.clients,
         UNPIPELINED => way == Way::Resp && case.clients <= number,
         PUBLISHED => way == Way::Window && (16..=32).contains(&number),
-        name => case.approach.name() == name || value_name(&way) == name,
+        name => case.approach.name() == name || name_of(&way) == name,
     }
 }
 
