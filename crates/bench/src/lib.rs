@@ -3,7 +3,7 @@
 //! ```text
 //!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, dolt, disk}
 //!              |
-//!              +--> harness: cases in rounds, medians, ratios, table, CSV, targets
+//!              +--> harness: cases in rounds, medians, ratios, table, CSV, targets, charts
 //!              +--> server: programs, started, pinned, stopped by cleanup in any case
 //!              +--> remote, store: an S3 server in this process, as far away as asked for
 //!              +--> measure --> load: one thread, one epoll, requests built ahead

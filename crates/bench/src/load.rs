@@ -37,7 +37,7 @@ use crate::{
     limits::{CLIENTS_MAX, EVENTS_PER_TURN, RECEIVE_BYTES, SILENCE},
 };
 
-/// Source of a closed loop's pipelines, told when each is answered.
+/// Source of a closed loop's pipelines, which learns when each is answered.
 pub trait Driver {
     /// Prepares the next pipeline of a connection and says how many requests it has; 0 when the
     /// connection has nothing more to send.

@@ -160,13 +160,13 @@ async fn run_open<T: Target>(load: &Arc<Load<T>>, mut dues: UnboundedReceiver<u6
     let Plan { rows, stamp, .. } = load.plan;
     let (mut tasks, mut random, mut client) = (JoinSet::new(), load.random(0), 0);
     while let Some(due_ns) = dues.recv().await {
-        let mut due = Some(due_ns);
         while tasks.try_join_next().is_some() {}
         if OPEN_LOOP_TASKS <= tasks.len() + dues.len() {
             let mut counters = load.counters();
             counters.overloaded = true;
-            // Whatever is due already is never asked.
-            while let Some(due_ns) = due.take().or_else(|| dues.try_recv().ok()) {
+            // Nobody asks what is due already.
+            counters.give_up(load.window, due_ns, now_ns());
+            while let Ok(due_ns) = dues.try_recv() {
                 counters.give_up(load.window, due_ns, now_ns());
             }
             break;
