@@ -9,7 +9,10 @@ mod libraries;
 mod server;
 mod tools;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -74,6 +77,14 @@ impl ClientFolders {
     fn download(&self, name: impl AsRef<Path>) -> PathBuf {
         self.downloads.join(name)
     }
+}
+
+/// Begins to build the client that takes minutes, beside other steps. A failure shows when
+/// [`run`] tries again.
+pub fn prepare() -> JoinHandle<()> {
+    thread::spawn(|| {
+        let _ = ClientFolders::new("dolt").and_then(|folders| dolt::install(&folders));
+    })
 }
 
 /// Runs the clients, each against a fresh server.
