@@ -17,19 +17,25 @@ pub struct BatchId {
     pub(crate) serial: u64,
 }
 
+/// Way in which a batch has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchEnd {
+    /// The backend has served it.
+    Served,
+    /// It failed as a whole: its time says nothing about the next ones.
+    Failed,
+    /// The backend has too much to do, or has refused another connection.
+    Overloaded,
+}
+
 /// Content of a batch. [`RequestQueue::answer`](crate::RequestQueue::answer) takes an entry's index
 /// in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<K, T> {
     /// Keys to read, sorted, each once.
     Read(Vec<K>),
-    /// Writes to make, all of one kind.
-    Write {
-        /// Write partition of all entries. It has no other batch in flight.
-        partition: usize,
-        /// Writes sorted by key, each key once.
-        entries: Vec<(K, T)>,
-    },
+    /// Writes to make, all of one kind, sorted by key, each key once.
+    Write(Vec<(K, T)>),
 }
 
 impl<K, T> Content<K, T> {
@@ -37,7 +43,7 @@ impl<K, T> Content<K, T> {
     pub fn len(&self) -> usize {
         match self {
             Self::Read(keys) => keys.len(),
-            Self::Write { entries, .. } => entries.len(),
+            Self::Write(entries) => entries.len(),
         }
     }
 

@@ -16,8 +16,8 @@ use crate::clock::Clock;
 use crate::in_flight::{AbandonSignal, Abandoned};
 use crate::service::{LoadedOne, Receipt, Reply, Service};
 use crate::{
-    Answered, BatchId, Content, EntryBatch, Operation, QueueStats, Refusal, Refused, RequestId,
-    RequestOptions, RequestQueue, SettingsError, Sharing,
+    Answered, BatchEnd, BatchId, Content, EntryBatch, Operation, QueueStats, Refusal, Refused,
+    RequestId, RequestOptions, RequestQueue, SettingsError, Sharing,
 };
 
 pub(crate) struct BatcherCore<S: Service, R: Reply<S>> {
@@ -176,10 +176,10 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
 
     /// Ends `batch`: frees its slot and takes the waiters that have no answer yet. The caller must
     /// then call [`settle`](Self::settle).
-    pub(crate) fn end_batch(&self, batch: BatchId) -> Vec<EndedWaiter<S, R>> {
+    pub(crate) fn end_batch(&self, batch: BatchId, end: BatchEnd) -> Vec<EndedWaiter<S, R>> {
         let mut state = self.lock();
         let mut waiters = std::mem::take(&mut state.spare);
-        state.queue.end(self.clock.now(), batch, &mut waiters);
+        state.queue.end_as(self.clock.now(), batch, end, &mut waiters);
         state.abandon.remove(&batch);
         if !waiters.is_empty() {
             state.answered = Company::of(waiters.len());
@@ -252,7 +252,7 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
     }
 
     pub(crate) fn stats(&self) -> QueueStats {
-        *self.lock().queue.stats()
+        self.lock().queue.stats()
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -300,6 +300,6 @@ impl<S: Service, R: Reply<S>> QueueState<S, R> {
 pub(crate) fn operation<K, T>(content: &Content<K, T>) -> Operation {
     match content {
         Content::Read(_) => Operation::Read,
-        Content::Write { .. } => Operation::Write,
+        Content::Write(_) => Operation::Write,
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::core::{BatcherCore, EndedWaiter, operation};
 use crate::reply;
 use crate::service::{AnswerEntries, BatchError, EarlyAnswers, LoadedOne, Reply, Service};
-use crate::{BatchId, Content, EntryBatch, Operation};
+use crate::{BatchEnd, BatchId, Content, EntryBatch, Operation};
 
 /// Task of one batch, which answers the batch's waiters. If it is dropped before it has, as when a
 /// runtime shuts down, they get [`BatchError::Stopped`].
@@ -52,7 +52,7 @@ impl<S: Service, R: Reply<S>> BatchTask<S, R> {
                     Err(panic) => self.end(counted(asked, Err(panic)), reply::give_loaded),
                 }
             }
-            Content::Write { entries, .. } => {
+            Content::Write(entries) => {
                 let outcome = caught(async move { service.store(entries).await }).await;
                 self.end(counted(asked, outcome), reply::give_stored);
             }
@@ -62,7 +62,7 @@ impl<S: Service, R: Reply<S>> BatchTask<S, R> {
     /// Ends a batch whose entries were all answered early; those that were not get an error.
     fn end_answered(mut self, asked: usize) {
         self.over = Over::Yes;
-        let mut waiters = self.core.end_batch(self.batch);
+        let mut waiters = self.core.end_batch(self.batch, BatchEnd::Served);
         let given = waiters.len();
         let missing = waiters.chunk_by(|(a, _), (b, _)| a == b).count();
         self.fail(&mut waiters, &BatchError::Miscounted { asked, given: asked - missing });
@@ -75,7 +75,14 @@ impl<S: Service, R: Reply<S>> BatchTask<S, R> {
         give: impl FnOnce(&mut Vec<EndedWaiter<S, R>>, T),
     ) {
         self.over = Over::Yes;
-        let mut waiters = self.core.end_batch(self.batch);
+        let end = match &outcome {
+            Ok(_) => BatchEnd::Served,
+            Err(BatchError::Failed(error)) if self.core.service.is_overloaded(error) => {
+                BatchEnd::Overloaded
+            }
+            Err(_) => BatchEnd::Failed,
+        };
+        let mut waiters = self.core.end_batch(self.batch, end);
         let given = waiters.len();
         match outcome {
             Ok(results) => give(&mut waiters, results),
@@ -96,7 +103,7 @@ impl<S: Service, R: Reply<S>> Drop for BatchTask<S, R> {
         if self.over == Over::Yes {
             return;
         }
-        let mut waiters = self.core.end_batch(self.batch);
+        let mut waiters = self.core.end_batch(self.batch, BatchEnd::Failed);
         let given = waiters.len();
         self.fail(&mut waiters, &BatchError::Stopped);
         self.core.settle(waiters, given);

@@ -9,7 +9,7 @@
 //! ```text
 //!  load(key)  --+     +--------------- RequestQueue ----------------+             batch in flight:
 //!  store(key) --+---> | entries by key, in order of arrival | next_batch-> one statement,
-//!               |     | reads | writes of partition 0 | 1 ..|              one call, ...
+//!               |     | reads | writes                      |              one call, ...
 //!  waiters <----+---- +-------------------------------------+ <--answer, end--+
 //! ```
 //!
@@ -17,13 +17,14 @@
 //!
 //! A batch that can be sent takes all pending requests, up to a limit, and is sent at once; it
 //! never waits for more. A lone request has no delay, a thousand at once share a batch, and batches
-//! grow with the load by themselves, with no time to tune. A batch in flight occupies something
-//! that others need, such as a connection, so there is one refinement
-//! ([`DispatchPolicy::WhenFree`]): with no batch of its class in flight a batch is sent at once;
-//! beside others it is sent when it has at least `min_batch` entries, or when its oldest entry has
-//! waited for the mean batch time. A backend that bounds its own work, such as an object store,
-//! needs no such holding back: [`DispatchPolicy::Immediate`] sends all that is pending at once.
-//! [`DispatchPolicy::Window`], the usual fixed window of size and time, is there for comparison.
+//! grow with the load by themselves, with no time to tune. A batch costs the backend something
+//! besides its entries, so there is one refinement ([`DispatchPolicy::Adaptive`]): how many batches
+//! may be in flight. With more, a request waits less for a slot; with fewer, batches are larger and
+//! cost the backend less. The queue finds the number by itself: it measures what a request costs
+//! with one limit and with another in turns, and stays with the better one. A backend that bounds
+//! its own work, such as an object store, needs no such limit: [`DispatchPolicy::Immediate`] sends
+//! all that is pending at once. [`DispatchPolicy::Eager`], with a fixed limit, and
+//! [`DispatchPolicy::Window`], the usual fixed window of size and time, are there for comparison.
 //!
 //! # Two layers
 //!
@@ -40,8 +41,8 @@
 //!   until the earlier writes are. Reads of one key may be in flight side by side.
 //! * A batch is sorted and has each key once. If the backend takes locks in the order it is given,
 //!   batches cannot deadlock.
-//! * A key's hash selects its write partition. A partition has at most one batch of writes in
-//!   flight, and such a batch has writes of one partition and one [`Write::Kind`].
+//! * Batches in flight have no key in common, reads of one key aside. A batch of writes has writes
+//!   of one [`Write::Kind`].
 //! * No entry starves: of all entries that can be sent, the one that could be sent for longest goes
 //!   first.
 //!
@@ -100,8 +101,8 @@
 //!                     .for_each(|caller| log.push((caller.waiter, store.get(key).copied())));
 //!             }
 //!         }
-//!         // ... and for all writes of one partition.
-//!         Content::Write { entries, .. } => {
+//!         // ... and for all writes.
+//!         Content::Write(entries) => {
 //!             for (entry, (key, LastWins(value))) in entries.into_iter().enumerate() {
 //!                 store.insert(key, value);
 //!                 queue.answer(batch.id, entry, &mut answered);
@@ -135,6 +136,7 @@ mod driver;
 mod functions;
 #[cfg(feature = "tokio")]
 mod in_flight;
+mod limiter;
 pub mod limits;
 #[cfg(feature = "tokio")]
 mod oneshot;
@@ -150,7 +152,7 @@ mod stats;
 mod timer;
 mod write;
 
-pub use batch::{BatchId, Content, EntryBatch};
+pub use batch::{BatchEnd, BatchId, Content, EntryBatch};
 #[cfg(feature = "tokio")]
 pub use batcher::{Batcher, BatcherSettings};
 #[cfg(feature = "tokio")]

@@ -20,27 +20,42 @@ pub const BATCHES_IN_FLIGHT_MAX: usize = 255;
 // queue (which holds all of them if the dispatch policy is immediate). Slot numbers are `u32`.
 const _: () = assert!(REQUESTS_MAX as u64 * (BATCHES_IN_FLIGHT_MAX as u64 + 1) < u32::MAX as u64);
 
-/// Upper bound of [`QueueSettings::write_partitions`](crate::QueueSettings::write_partitions):
-/// choosing a batch of writes looks at all partitions.
-pub const WRITE_PARTITIONS_MAX: usize = 1024;
-
-/// Number of entries, as a multiple of a batch, that the search of a partition for further writes
-/// of one kind visits.
+/// Number of entries, as a multiple of a batch, that the search for further writes of one kind
+/// visits.
 pub const KIND_SEARCH_BATCHES: usize = 4;
 
-/// Lower bound of a batch of reads, in multiples of `min_batch`, if that many reads are pending:
-/// smaller batches cost more than they gain by keeping all connections busy.
-pub const SHARE_MIN_BATCHES: usize = 4;
+/// Number of entries that a batch takes, if they are pending, though its share among the batches in
+/// flight is less: smaller batches cost more than they gain by using all slots.
+pub const BATCH_SHARE_MIN: usize = 32;
 
-/// Assumed batch time of a class whose first batch has not ended yet.
-pub const BATCH_TIME_MEAN_INITIAL: Duration = Duration::from_millis(1);
+/// Price of one more batch, in waiting time of a request: about what a Postgres server's processor
+/// spends on a statement besides its rows.
+pub const STATEMENT_COST: Duration = Duration::from_micros(50);
 
-/// Weight of the last batch in the moving average of batch times, as a divisor.
-pub const BATCH_TIME_MEAN_WEIGHT: u32 = 8;
+/// Longest wait of an entry for others while further batches are in flight: a small part of what
+/// one more batch costs the backend.
+pub const HOLD_MAX: Duration = Duration::from_micros(15);
 
-/// Cap on the time of one batch, as a multiple of the mean, so that a batch that hung does not
-/// delay later ones.
-pub const BATCH_TIME_OUTLIER_FACTOR: u32 = 8;
+/// Number of entries that are not held for others.
+pub const HOLD_ENTRIES: usize = 8;
+
+/// Limit of the batches in flight of a class before anything was measured.
+pub const LIMIT_INITIAL: usize = 4;
+
+/// Least number of batches in a period of measuring.
+pub const PERIOD_BATCHES_MIN: usize = 16;
+
+/// Shortest period of measuring: longer than a busy system leaves a runnable thread waiting.
+pub const PERIOD_MIN: Duration = Duration::from_millis(5);
+
+/// Maximum number of pairs of periods in one trial of another limit.
+pub const PAIRS_MAX: usize = 6;
+
+/// Number of periods after which another limit is tried again, once it was tried in vain.
+pub const RETRIAL_PERIODS_MIN: u32 = 16;
+
+/// Largest such number: it doubles with each trial in vain.
+pub const RETRIAL_PERIODS_MAX: u32 = 256;
 
 /// Number of obsolete deadlines above which they are swept out, if they also outnumber the live
 /// ones.

@@ -6,8 +6,8 @@
 //!   Entries: one key, read or written once; in its key's list, and, when no earlier operation
 //!            on its key is unfinished, also in a queue
 //!   Waiters: the callers; in the list of their entry
-//!   Queues:  reads, and writes by partition: entries that can be sent
-//!   InFlightBatches:   batches in flight, with their entries
+//!   Queues:  reads and writes: entries that can be sent
+//!   InFlightBatches: batches in flight, with their entries, and the limits of their number
 //! ```
 //!
 //! Each of them is an arena with lists through it, so adding, merging, cancelling, sending and
@@ -35,11 +35,11 @@ use entry::{Entries, EntryId, EntryState, Size};
 use in_flight::InFlightBatches;
 use keys::Keys;
 use pending::Pending;
-use queues::{Queues, Traffic};
+use queues::Queues;
 use waiters::Waiters;
 
-use crate::batch::{BatchId, EntryBatch};
-use crate::request::{Answered, Late, Refusal, Refused, RequestId, RequestOptions};
+use crate::batch::{BatchEnd, BatchId, EntryBatch};
+use crate::request::{Answered, Late, Operation, Refusal, Refused, RequestId, RequestOptions};
 use crate::settings::{QueueSettings, SettingsError};
 use crate::stats::QueueStats;
 use crate::write::Write;
@@ -72,8 +72,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         Self::with_seed(settings, RandomState::new().hash_one(0_u64))
     }
 
-    /// Creates an empty queue that hashes keys with `seed`: with the same seed, a key always has
-    /// the same write partition.
+    /// Creates an empty queue that hashes keys with `seed`.
     ///
     /// This is for simulations that must be reproducible. If others know the seed, they can choose
     /// keys that collide.
@@ -87,7 +86,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             entries: Entries::new(),
             waiters: Waiters::new(),
             queues: Queues::new(&settings),
-            in_flight_batches: InFlightBatches::new(settings.batches_in_flight_max),
+            in_flight_batches: InFlightBatches::new(&settings),
             picked: Vec::new(),
             settings,
         })
@@ -148,11 +147,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// [`expire`](RequestQueue::expire).
     pub fn next_batch(&mut self, now: Duration) -> Option<EntryBatch<K, T>> {
         self.advance(now);
-        if !self.in_flight_batches.has_free_slot() {
-            return None;
-        }
-        let class = self.queues.next_due(&self.entries, &self.traffic(), self.now)?;
-        Some(self.take_batch(class))
+        let operation = self.queues.next_due(&self.entries, &self.in_flight_batches, self.now)?;
+        Some(self.take_batch(operation))
     }
 
     /// Takes the waiters of one entry of a batch in flight, in order of arrival. The entry is done,
@@ -190,7 +186,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         self.in_flight_batches.is_awaited(batch)
     }
 
-    /// Ends a batch and frees its slot and its write partition.
+    /// Ends a batch that the backend has served, and frees its slot.
     ///
     /// Waiters of entries that were not answered are returned with the entry's index, in order.
     /// Nothing happens if the batch has ended before.
@@ -200,11 +196,21 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         batch: BatchId,
         rest: &mut Vec<(usize, Answered<W, T::Receipt>)>,
     ) {
+        self.end_as(now, batch, BatchEnd::Served, rest);
+    }
+
+    /// Ends a batch as [`end`](Self::end) does, and says how: what a request costs is learned only
+    /// from batches that were served.
+    pub fn end_as(
+        &mut self,
+        now: Duration,
+        batch: BatchId,
+        end: BatchEnd,
+        rest: &mut Vec<(usize, Answered<W, T::Receipt>)>,
+    ) {
         self.advance(now);
-        let Some(batch) = self.in_flight_batches.end(batch) else { return };
-        self.queues.set_free(batch.class);
-        let took = self.now.saturating_sub(batch.started);
-        self.stats.class_mut(batch.class.operation()).count_batch_time(took);
+        let Some(batch) = self.in_flight_batches.end(batch, self.now, end) else { return };
+        self.stats.class_mut(batch.operation).batches_ended += 1;
         for (index, entry) in batch.entries.into_iter().enumerate() {
             let Some(entry) = entry else { continue };
             self.finish(entry, |answered| rest.push((index, answered)));
@@ -225,16 +231,20 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// will next have something to do if nothing else is called before; `now` if they have already,
     /// `None` if never.
     pub fn next_wake(&self, now: Duration) -> Option<Duration> {
-        let dispatch = self.queues.first_due(&self.entries, &self.traffic());
-        let dispatch = dispatch.filter(|_| self.in_flight_batches.has_free_slot());
+        let dispatch = self.queues.first_due(&self.entries, &self.in_flight_batches);
         let first = dispatch.into_iter().chain(self.waiters.first_deadline()).min()?;
         let due_already = first <= self.now.max(now);
         Some(if due_already { now } else { first })
     }
 
     /// Returns the queue's counters.
-    pub fn stats(&self) -> &QueueStats {
-        &self.stats
+    pub fn stats(&self) -> QueueStats {
+        let mut stats = self.stats;
+        for operation in [Operation::Read, Operation::Write] {
+            stats.class_mut(operation).batches_in_flight_limit =
+                self.in_flight_batches.class(operation).limit();
+        }
+        stats
     }
 
     /// Returns whether no request is pending and no batch is in flight.
@@ -267,10 +277,6 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
 
     fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
-    }
-
-    fn traffic(&self) -> Traffic<'_> {
-        Traffic { in_flight_batches: &self.in_flight_batches, stats: &self.stats }
     }
 
     fn refuse(&mut self, waiter: W, reason: Refusal) -> Refused<W> {

@@ -138,6 +138,13 @@ pub trait Service: Sized + Send + Sync + 'static {
         entries: Vec<(Self::Key, Self::Write)>,
     ) -> impl Future<Output = StoredAll<Self>> + Send;
 
+    /// Returns whether a batch failed with `error` because the backend has too much to do. The
+    /// queue then has fewer batches in flight.
+    fn is_overloaded(&self, error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
+
     /// Returns the bytes of memory that a key takes, for the queue's limit in bytes. Override it
     /// where keys own memory.
     fn key_bytes(&self, key: &Self::Key) -> usize {

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::limits::{
-    BATCHES_IN_FLIGHT_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX, WRITE_PARTITIONS_MAX,
-};
+use crate::limits::{BATCHES_IN_FLIGHT_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX};
 
 /// Limits and dispatch policy of a [`RequestQueue`](crate::RequestQueue).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +19,6 @@ pub struct QueueSettings {
     pub batch_bytes_max: usize,
     /// Maximum number of batches in flight, of reads and writes together.
     pub batches_in_flight_max: usize,
-    /// Number of write partitions. A key belongs to one, and each has at most one batch in flight.
-    pub write_partitions: usize,
     /// Dispatch policy: when a batch is sent.
     pub dispatch: DispatchPolicy,
     /// Reads of one key that share an answer.
@@ -32,26 +28,32 @@ pub struct QueueSettings {
 /// Dispatch policy: when a batch is sent. It needs a free slot among
 /// [`QueueSettings::batches_in_flight_max`] in any case.
 ///
-/// Reads are one class, writes are another. Pending reads make one batch, and the pending writes of
-/// each partition make one; writes of all kinds count for it, though only those of one kind are
-/// sent together.
+/// Reads are one class, writes are another. Writes of all kinds count for the next batch, though
+/// only those of one kind are sent together.
 ///
 /// An entry's wait begins when it could be sent: on its arrival, or when the last earlier operation
 /// on its key was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DispatchPolicy {
     /// Sends a batch at once when no batch of its class is in flight. While others are, a further
-    /// one is sent when it has at least `min_batch` entries, or as many bytes as a batch may have,
-    /// or when its oldest entry has waited for the mean batch time of its class.
+    /// one is sent when it has [`HOLD_ENTRIES`] entries, or as many bytes as a batch may have, or
+    /// when its oldest entry has waited for [`HOLD_MAX`]. The queue finds by itself how many
+    /// batches of a class may be in flight: it measures what a request costs with one limit and
+    /// with another.
     ///
-    /// A batch of reads takes all pending reads up to its share, which is the number of reads
-    /// pending and in flight divided by all slots but one (or four times `min_batch`, if that is
-    /// more). Otherwise one large batch would keep for long what the others then lack, and the few
-    /// reads left over would come and go in small batches.
-    WhenFree {
-        /// Number of entries that make a further batch worth sending.
-        min_batch: usize,
-    },
+    /// A batch takes all pending entries up to its share: the entries of its class that are pending
+    /// or in flight, divided by all slots but one, or [`BATCH_SHARE_MIN`] if that is more.
+    /// Otherwise one large batch would keep for long what the others then lack.
+    ///
+    /// [`BATCH_SHARE_MIN`]: crate::limits::BATCH_SHARE_MIN
+    /// [`HOLD_ENTRIES`]: crate::limits::HOLD_ENTRIES
+    /// [`HOLD_MAX`]: crate::limits::HOLD_MAX
+    #[default]
+    Adaptive,
+    /// Sends a batch at once whenever a slot is free, and takes shares as [`Adaptive`] does.
+    ///
+    /// [`Adaptive`]: Self::Adaptive
+    Eager,
     /// Sends a batch when it has `entries` entries, or as many bytes as a batch may have, or when
     /// its oldest entry has waited for `wait`. This is the usual fixed window, here for comparison:
     /// it makes a lone request wait.
@@ -90,17 +92,10 @@ impl Default for QueueSettings {
             bytes_max: 64 * 1024 * 1024,
             batch_entries_max: 256,
             batch_bytes_max: 1024 * 1024,
-            batches_in_flight_max: 4,
-            write_partitions: 2,
+            batches_in_flight_max: 32,
             dispatch: DispatchPolicy::default(),
             sharing: Sharing::default(),
         }
-    }
-}
-
-impl Default for DispatchPolicy {
-    fn default() -> Self {
-        Self::WhenFree { min_batch: 8 }
     }
 }
 
@@ -139,7 +134,7 @@ pub enum SettingsError {
         "{setting} is {value} and must not be above batch_entries_max, which is {batch_entries_max}"
     )]
     AboveBatch {
-        /// Name of the setting: `min_batch` or `entries`.
+        /// Name of the field of [`DispatchPolicy::Window`].
         setting: &'static str,
         /// Value of the setting.
         value: usize,
@@ -160,10 +155,11 @@ impl QueueSettings {
                 overhead: REQUEST_OVERHEAD_BYTES,
             });
         }
-        let (setting, value) = self.dispatch.entries();
-        if self.batch_entries_max < value {
+        if let DispatchPolicy::Window { entries: value, .. } = self.dispatch
+            && self.batch_entries_max < value
+        {
             let batch_entries_max = self.batch_entries_max;
-            return Err(SettingsError::AboveBatch { setting, value, batch_entries_max });
+            return Err(SettingsError::AboveBatch { setting: "entries", value, batch_entries_max });
         }
         Ok(())
     }
@@ -171,16 +167,21 @@ impl QueueSettings {
     /// Returns the maximum number of entries in one batch.
     pub(crate) fn batch_takes_max(&self) -> usize {
         match self.dispatch {
-            DispatchPolicy::WhenFree { .. } | DispatchPolicy::Immediate => self.batch_entries_max,
+            DispatchPolicy::Adaptive | DispatchPolicy::Eager | DispatchPolicy::Immediate => {
+                self.batch_entries_max
+            }
             DispatchPolicy::Window { entries, .. } => entries,
         }
     }
 
-    fn counts(&self) -> [(&'static str, usize, usize); 6] {
-        let (dispatch, entries) = self.dispatch.entries();
+    fn counts(&self) -> [(&'static str, usize, usize); 5] {
+        let entries = match self.dispatch {
+            DispatchPolicy::Window { entries, .. } => entries,
+            DispatchPolicy::Adaptive | DispatchPolicy::Eager | DispatchPolicy::Immediate => 1,
+        };
         let batches_max = match self.dispatch {
             DispatchPolicy::Immediate => REQUESTS_MAX,
-            DispatchPolicy::WhenFree { .. } | DispatchPolicy::Window { .. } => {
+            DispatchPolicy::Adaptive | DispatchPolicy::Eager | DispatchPolicy::Window { .. } => {
                 BATCHES_IN_FLIGHT_MAX
             }
         };
@@ -189,20 +190,8 @@ impl QueueSettings {
             ("batch_entries_max", self.batch_entries_max, usize::MAX),
             ("batch_bytes_max", self.batch_bytes_max, usize::MAX),
             ("batches_in_flight_max", self.batches_in_flight_max, batches_max),
-            ("write_partitions", self.write_partitions, WRITE_PARTITIONS_MAX),
-            (dispatch, entries, usize::MAX),
+            ("entries", entries, usize::MAX),
         ]
-    }
-}
-
-impl DispatchPolicy {
-    /// Returns the entries that the policy asks for, with the name of the setting.
-    pub(crate) fn entries(self) -> (&'static str, usize) {
-        match self {
-            Self::WhenFree { min_batch } => ("min_batch", min_batch),
-            Self::Window { entries, .. } => ("entries", entries),
-            Self::Immediate => ("entries", 1),
-        }
     }
 }
 

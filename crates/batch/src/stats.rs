@@ -1,11 +1,8 @@
 //! Counters of a request queue.
 
-use std::time::Duration;
-
-use crate::limits::{BATCH_TIME_MEAN_INITIAL, BATCH_TIME_MEAN_WEIGHT, BATCH_TIME_OUTLIER_FACTOR};
 use crate::request::Operation;
 
-/// Counters of a queue since it was created. They only grow.
+/// Counters of a queue since it was created. All but the limits only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueStats {
     /// Counters of the reads.
@@ -35,8 +32,8 @@ pub struct ClassStats {
     pub batch_entries_max: usize,
     /// Batches that have ended.
     pub batches_ended: u64,
-    /// Moving average of the time from sending a batch to its end.
-    pub batch_time_mean: Option<Duration>,
+    /// Number of batches that may be in flight now.
+    pub batches_in_flight_limit: usize,
 }
 
 impl QueueStats {
@@ -63,60 +60,9 @@ impl QueueStats {
 }
 
 impl ClassStats {
-    /// Returns how long an entry waits for more entries while other batches are in flight.
-    pub(crate) fn hold(&self) -> Duration {
-        self.batch_time_mean.unwrap_or(BATCH_TIME_MEAN_INITIAL)
-    }
-
     pub(crate) fn count_dispatch(&mut self, entries: usize) {
         self.batches += 1;
         self.entries += entries as u64;
         self.batch_entries_max = self.batch_entries_max.max(entries);
-    }
-
-    pub(crate) fn count_batch_time(&mut self, took: Duration) {
-        self.batches_ended += 1;
-        self.batch_time_mean = Some(match self.batch_time_mean {
-            None => took,
-            Some(mean) => next_mean(mean, took),
-        });
-    }
-}
-
-fn next_mean(mean: Duration, took: Duration) -> Duration {
-    let most = mean.saturating_mul(BATCH_TIME_OUTLIER_FACTOR).max(BATCH_TIME_MEAN_INITIAL);
-    (mean - mean / BATCH_TIME_MEAN_WEIGHT).saturating_add(took.min(most) / BATCH_TIME_MEAN_WEIGHT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mean_of(times_micros: &[u64]) -> Option<Duration> {
-        let mut class = ClassStats::default();
-        times_micros
-            .iter()
-            .for_each(|micros| class.count_batch_time(Duration::from_micros(*micros)));
-        class.batch_time_mean
-    }
-
-    #[test]
-    fn mean_starts_with_the_first_batch_and_moves_by_an_eighth() {
-        assert_eq!(mean_of(&[]), None);
-        assert_eq!(mean_of(&[400]), Some(Duration::from_micros(400)));
-        assert_eq!(mean_of(&[400, 800]), Some(Duration::from_micros(450)));
-        assert_eq!(mean_of(&[400, 0]), Some(Duration::from_micros(350)));
-    }
-
-    #[test]
-    fn batch_that_hung_counts_as_a_few() {
-        assert_eq!(mean_of(&[400, 30_000_000]), Some(Duration::from_micros(350 + 400)));
-    }
-
-    #[test]
-    fn mean_follows_when_all_batches_become_slow() {
-        let slow = 100_000;
-        let mean = mean_of(&[&[0][..], &[slow; 60]].concat()).expect("there were batches");
-        assert!(Duration::from_micros(slow * 9 / 10) < mean, "{mean:?}");
     }
 }

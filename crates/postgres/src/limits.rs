@@ -2,11 +2,19 @@
 
 use std::time::Duration;
 
-use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, REQUESTS_MAX, WRITE_PARTITIONS_MAX};
+use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, REQUESTS_MAX};
 
-/// Default number of connections: a batch keeps one backend busy, and few machines have many idle
-/// cores for one table.
-pub const CONNECTIONS_DEFAULT: usize = 4;
+/// Default of the maximum number of connections of one table: what a table needs whose server is
+/// some milliseconds away. Near servers get by with few.
+pub const CONNECTIONS_DEFAULT: usize = 32;
+/// Number of connections that a table keeps open, if it may have that many; it opens further ones
+/// when all of them are in use.
+pub const CONNECTIONS_KEPT: usize = 4;
+/// Time without use after which a further connection is closed; at most twice that.
+pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(60);
+/// Pause before a further connection is opened after an attempt has failed: the server may have
+/// none to give.
+pub const GROWTH_PAUSE: Duration = Duration::from_secs(5);
 /// Maximum number of connections of one table. More make smaller batches, and acquiring a session
 /// looks at all of them.
 pub const CONNECTIONS_MAX: usize = 128;
@@ -124,9 +132,8 @@ pub const BATCH_MARGIN: Duration = Duration::from_secs(1);
 
 const _: () = {
     assert!(1 <= CONNECTIONS_DEFAULT && CONNECTIONS_DEFAULT <= CONNECTIONS_MAX);
-    // As many batches may be in flight as there are connections, and by default there are half as
-    // many write partitions.
-    assert!(CONNECTIONS_MAX <= BATCHES_IN_FLIGHT_MAX && CONNECTIONS_MAX <= WRITE_PARTITIONS_MAX);
+    // As many batches may be in flight as there are connections.
+    assert!(CONNECTIONS_MAX <= BATCHES_IN_FLIGHT_MAX);
     assert!(BATCH_MAX <= REQUESTS_MAX);
     assert!(QUEUE_BYTES_MIN < QUEUE_BYTES_MAX);
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());

@@ -11,10 +11,7 @@
 
 use std::{collections::HashSet, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use busload_batch::{
-    DispatchPolicy, QueueSettings, Sharing,
-    limits::{REQUESTS_MAX, WRITE_PARTITIONS_MAX},
-};
+use busload_batch::{QueueSettings, Sharing, limits::REQUESTS_MAX};
 
 use crate::{
     Environment, Settings, SettingsError,
@@ -34,7 +31,7 @@ use crate::{
 };
 
 /// Names of busload's own options, not libpq's. All of them can be given in the URL's query.
-pub const TABLE_NAMES: [&str; 14] = [
+pub const TABLE_NAMES: [&str; 12] = [
     "relation",
     "key",
     "columns",
@@ -42,9 +39,7 @@ pub const TABLE_NAMES: [&str; 14] = [
     "writable",
     "connections",
     "timeout",
-    "min_batch",
     "batch",
-    "write_partitions",
     "queue_requests",
     "queue_bytes",
     "join_in_flight",
@@ -77,16 +72,12 @@ pub struct Options {
     pub separator: Option<char>,
     /// True to allow writes; by default they are refused.
     pub writable: Option<bool>,
-    /// Number of connections; 4 by default.
+    /// Maximum number of connections, which are opened as needed; 32 by default.
     pub connections: Option<usize>,
     /// Timeout of a request; `1s` by default.
     pub timeout: Option<Duration>,
-    /// Number of entries that makes a further batch go while others are in flight; 8 by default.
-    pub min_batch: Option<usize>,
     /// Maximum number of entries in one batch; 256 by default.
     pub batch: Option<usize>,
-    /// Number of write partitions; by default half as many as connections, at least one.
-    pub write_partitions: Option<usize>,
     /// Maximum number of pending requests; 65,536 by default.
     pub queue_requests: Option<usize>,
     /// Maximum bytes of pending keys and values; 64 MiB by default.
@@ -168,9 +159,7 @@ impl Options {
             "writable" => put(&mut self.writable, name, parse_switch(name, value)?),
             "connections" => put(&mut self.connections, name, parse_count(name, value)?),
             "timeout" => put(&mut self.timeout, name, parse_duration(name, value)?),
-            "min_batch" => put(&mut self.min_batch, name, parse_count(name, value)?),
             "batch" => put(&mut self.batch, name, parse_count(name, value)?),
-            "write_partitions" => put(&mut self.write_partitions, name, parse_count(name, value)?),
             "queue_requests" => put(&mut self.queue_requests, name, parse_count(name, value)?),
             "queue_bytes" => put(&mut self.queue_bytes, name, parse_bytes(name, value)?),
             "join_in_flight" => put(&mut self.join_in_flight, name, parse_switch(name, value)?),
@@ -213,10 +202,6 @@ impl Options {
     fn queue(&self, connections: usize) -> Result<QueueSettings, SettingsError> {
         let default = QueueSettings::default();
         let batch = checked(self.batch, "batch", default.batch_entries_max, 1..=BATCH_MAX)?;
-        let DispatchPolicy::WhenFree { min_batch } = DispatchPolicy::default() else {
-            unreachable!("busload's own rule is the default");
-        };
-        let min_batch = checked(self.min_batch, "min_batch", min_batch.min(batch), 1..=batch)?;
         Ok(QueueSettings {
             requests_max: checked(
                 self.queue_requests,
@@ -227,13 +212,6 @@ impl Options {
             bytes_max: self.queue_bytes.map_or(Ok(default.bytes_max), queue_bytes)?,
             batch_entries_max: batch,
             batches_in_flight_max: connections,
-            write_partitions: checked(
-                self.write_partitions,
-                "write_partitions",
-                (connections / 2).max(1),
-                1..=WRITE_PARTITIONS_MAX,
-            )?,
-            dispatch: DispatchPolicy::WhenFree { min_batch },
             sharing: if self.join_in_flight == Some(true) {
                 Sharing::InFlight
             } else {

@@ -1,15 +1,18 @@
-//! The K long-lived connections of a table.
+//! The long-lived connections of a table: some that it keeps, and further ones while it needs them.
 //!
 //! ```text
 //!            +-- slot 0: task opens, waits for the end, opens again --+
 //!  start --> +-- slot 1: ...                                          +--> state (one short lock)
-//!            +-- slot K-1 ...                                         +      ^
-//!                                                          acquire, leases --+
+//!            +-- slot 4: parked, or opens once; parked when lost, idle+      ^
+//!            +-- slot K-1 ...                              acquire, leases --+
 //! ```
 //!
-//! * **Acquire** looks at all K slots and takes an open session without leases, else the one with
-//!   the fewest (statements on one connection are pipelined). It never leases a session that has
-//!   ended or was given up.
+//! * **Acquire** looks at all slots and takes the first open session without leases, else the one
+//!   with the fewest (statements on one connection are pipelined). It never leases a session that
+//!   has ended or was given up.
+//! * **Growth.** The first slots always want a session. When leases share sessions, one more is
+//!   opened in the background, one at a time, up to the table's maximum; nobody waits for it. It is
+//!   closed after a minute without use. If the server refuses it, there is a pause of 5 s.
 //! * **Waiting.** The attempts that follow the start, or the loss of a session that had worked, are
 //!   worth waiting for: a killed backend delays its clients a moment instead of failing them. When
 //!   one of these attempts has failed, every caller gets the error at once, until an attempt
@@ -37,7 +40,7 @@ use tokio::{
 
 use crate::{
     Error, Settings,
-    limits::LOSS_NOTICED_MAX,
+    limits::{CONNECTIONS_KEPT, LOSS_NOTICED_MAX},
     pool::{
         backoff::Backoff,
         slots::{Choice, Opened, Slots},
@@ -64,9 +67,11 @@ pub trait Session: Sized + Send + Sync + 'static {
     fn is_over(&self) -> bool;
 }
 
-/// K slots, each with a task that keeps a session open.
+/// Slots for sessions, each with a task while a session is wanted.
 pub struct Pool<S: Session> {
     shared: Arc<PoolInner<S>>,
+    settings: Arc<Settings>,
+    context: Arc<S::Context>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -88,24 +93,27 @@ pub struct PoolState {
 }
 
 impl<S: Session> Pool<S> {
-    /// Starts opening `settings.connections` sessions on the current tokio runtime.
+    /// Starts opening the sessions that are always wanted, on the current tokio runtime.
     pub fn start(settings: Arc<Settings>, context: Arc<S::Context>) -> Self {
-        let slots = Slots::new(settings.name.clone(), settings.connections);
+        let kept = settings.connections.min(CONNECTIONS_KEPT);
+        let slots = Slots::new(settings.name.clone(), kept, settings.connections);
         let shared =
             Arc::new(PoolInner { slots: Mutex::new(slots), changed: watch::Sender::new(()) });
         let mut tasks = JoinSet::new();
-        for slot in 0..settings.connections {
+        for slot in 0..kept {
             let maintainer = Maintainer { shared: shared.clone(), slot };
-            tasks.spawn(maintainer.run(settings.clone(), context.clone()));
+            tasks.spawn(maintainer.keep_open(settings.clone(), context.clone()));
         }
-        Self { shared, tasks: Mutex::new(tasks) }
+        Self { shared, settings, context, tasks: Mutex::new(tasks) }
     }
 
     /// Leases an idle session, else the one with the fewest leases. When none is open, it waits for
     /// the first attempts since the start or since a connection was lost; after those it returns
     /// the last error at once.
     pub async fn acquire(&self) -> Result<Lease<S>, Error> {
-        self.shared.acquire(None).await
+        let lease = self.shared.acquire(None).await?;
+        self.grow();
+        Ok(lease)
     }
 
     /// Leases a session like `acquire`, but never that of `than`: for the one retry of a read whose
@@ -142,6 +150,16 @@ impl<S: Session> Pool<S> {
     /// Returns the state and the counters.
     pub fn state(&self) -> PoolState {
         self.shared.slots().state()
+    }
+
+    /// Opens a further session in the background if leases share sessions.
+    fn grow(&self) {
+        // Closing takes the tasks after it has closed the slots, so it misses no task.
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = self.shared.slots().grow(Instant::now()) else { return };
+        let maintainer = Maintainer { shared: self.shared.clone(), slot };
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(maintainer.open_once(self.settings.clone(), self.context.clone()));
     }
 }
 
@@ -235,7 +253,23 @@ struct Maintainer<S: Session> {
 }
 
 impl<S: Session> Maintainer<S> {
-    async fn run(self, settings: Arc<Settings>, context: Arc<S::Context>) {
+    /// Opens a further session and keeps it until it ends or is idle.
+    async fn open_once(self, settings: Arc<Settings>, context: Arc<S::Context>) {
+        match open::<S>(&settings, &context).await {
+            Ok(session) => {
+                let opened = Arc::new(Opened::new(session));
+                self.change(|slots, slot| slots.opened(slot, opened.clone()));
+                tokio::select! {
+                    end = opened.end() => self.update(|slots, slot| slots.ended_further(slot, end)),
+                    () = opened.idle() => self.update(Slots::park),
+                }
+            }
+            Err(error) => self.change(|slots, slot| slots.failed(slot, error)),
+        }
+    }
+
+    /// Keeps a session open.
+    async fn keep_open(self, settings: Arc<Settings>, context: Arc<S::Context>) {
         let mut backoff = Backoff::default();
         loop {
             let pause = match open::<S>(&settings, &context).await {
@@ -260,6 +294,13 @@ impl<S: Session> Maintainer<S> {
         let pause = backoff.after_session(since.elapsed());
         self.change(|slots, slot| slots.ended(slot, end, pause));
         pause
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Slots<S>, usize)) {
+        self.change(|slots, slot| {
+            change(slots, slot);
+            None
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut Slots<S>, usize) -> Option<LogLine>) {

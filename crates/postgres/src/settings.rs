@@ -41,12 +41,12 @@ pub struct Settings {
     pub separator: char,
     /// True if the table accepts writes.
     pub writable: bool,
-    /// Number of connections (K).
+    /// Maximum number of connections.
     pub connections: usize,
     /// Timeout of a request.
     pub timeout: Duration,
-    /// Settings of the request queue: limits, dispatch policy, write partitions. As many batches
-    /// may be in flight as there are connections.
+    /// Settings of the request queue: limits and dispatch policy. As many batches may be in flight
+    /// as there may be connections.
     pub queue: QueueSettings,
     /// Warnings that the operator has seen already.
     pub(crate) logged_warnings: LoggedWarnings,

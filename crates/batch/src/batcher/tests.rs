@@ -206,7 +206,7 @@ async fn a_deadline_of_ones_own_takes_the_place_of_the_timeout() {
 
 #[tokio::test]
 async fn what_waited_for_a_request_that_was_given_up_leaves_at_once() {
-    let dispatch = DispatchPolicy::WhenFree { min_batch: 1 };
+    let dispatch = DispatchPolicy::Eager;
     let queue = QueueSettings { dispatch, ..QueueSettings::default() };
     let mut test = start(BatcherSettings { queue, timeout: None });
     let batcher = test.batcher.clone();

@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::RequestQueue;
-use super::entry::{Class, Entry, EntryId, EntryState, Size};
+use super::entry::{Entry, EntryId, EntryState, Size};
 use super::keys::KeyId;
 use super::list::{Link, List};
 use super::waiters::{Counted, NewWaiter};
@@ -28,7 +28,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             return entry;
         }
         self.count_request(Operation::Read, Entrance::Opened);
-        self.open(key, Class::Read, None, size)
+        self.open(key, Operation::Read, None, size)
     }
 
     /// Finds or opens the entry for a write of `key`.
@@ -47,8 +47,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         };
         self.count_request(Operation::Write, Entrance::Opened);
         let receipt = write.receipt();
-        let class = self.queues.class_of_write(self.keys[key].hash);
-        (self.open(key, class, Some(write), size), receipt)
+        (self.open(key, Operation::Write, Some(write), size), receipt)
     }
 
     /// Adds a waiter behind the others of its entry.
@@ -83,7 +82,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     fn read_to_join(&self, key: KeyId) -> Option<EntryId> {
         let slot = &self.keys[key];
         match (slot.waiting.last(), self.settings.sharing) {
-            (Some(last), _) => (self.entries[last].class == Class::Read).then_some(last),
+            (Some(last), _) => (self.entries[last].operation == Operation::Read).then_some(last),
             (None, Sharing::InFlight) => slot.in_flight.read(),
             (None, Sharing::Waiting) => None,
         }
@@ -99,18 +98,18 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         entry.size = before.merged(bytes, earlier.bytes());
         self.pending.resize(before.bytes(), entry.size.bytes());
         if let EntryState::Queued(_) = entry.state {
-            self.queues.resize(entry.class, before.bytes(), entry.size.bytes());
+            self.queues.resize(entry.operation, before.bytes(), entry.size.bytes());
         }
         Ok((id, receipt))
     }
 
     /// Opens an entry behind all others of `key`.
     #[inline]
-    fn open(&mut self, key: KeyId, class: Class, write: Option<T>, size: Size) -> EntryId {
+    fn open(&mut self, key: KeyId, operation: Operation, write: Option<T>, size: Size) -> EntryId {
         self.pending.resize(0, size.bytes());
         let id = self.entries.insert(Entry {
             key,
-            class,
+            operation,
             write,
             size,
             state: EntryState::Blocked,

@@ -1,31 +1,31 @@
 //! Dispatch of entries, and the end of them and of their waiters.
 
 use std::hash::Hash;
+use std::time::Duration;
 
 use super::RequestQueue;
-use super::entry::{Class, EntryId, EntryState};
+use super::entry::{EntryId, EntryState};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
 use crate::batch::{BatchId, Content, EntryBatch};
-use crate::limits::{KIND_SEARCH_BATCHES, SHARE_MIN_BATCHES};
-use crate::request::{Answered, Late, Stage};
+use crate::limits::{BATCH_SHARE_MIN, KIND_SEARCH_BATCHES};
+use crate::request::{Answered, Late, Operation, Stage};
 use crate::settings::DispatchPolicy;
 use crate::write::Write;
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
-    /// Takes a batch of `class` out of its queue, which is not empty.
-    pub(super) fn take_batch(&mut self, class: Class) -> EntryBatch<K, T> {
+    /// Takes a batch out of the queue of `operation`, which is not empty.
+    pub(super) fn take_batch(&mut self, operation: Operation) -> EntryBatch<K, T> {
         let mut picked = std::mem::take(&mut self.picked);
-        let id = self.in_flight_batches.start(class, self.now);
-        self.pick(class, id, &mut picked);
+        let id = self.in_flight_batches.start(operation, self.now);
+        let waited = self.pick(operation, id, &mut picked);
         for (_, id) in &picked {
             self.settle(self.entries[*id].key);
         }
         picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        self.in_flight_batches.fill(id, picked.iter().map(|(_, entry)| *entry));
-        self.queues.set_busy(class);
-        self.stats.class_mut(class.operation()).count_dispatch(picked.len());
-        let content = self.content(class, &mut picked);
+        self.in_flight_batches.fill(id, waited, picked.iter().map(|(_, entry)| *entry));
+        self.stats.class_mut(operation).count_dispatch(picked.len());
+        let content = self.content(operation, &mut picked);
         self.picked = picked;
         EntryBatch { id, content }
     }
@@ -55,7 +55,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let entry_id = self.waiters.arena[id].entry;
         let entry = &mut self.entries[entry_id];
         entry.waiters.unlink(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
-        let (operation, stage) = (entry.class.operation(), entry.stage_after_leaving());
+        let (operation, stage) = (entry.operation, entry.stage_after_leaving());
         let is_done = entry.waiters.is_empty()
             && match entry.state {
                 EntryState::InFlight(batch) => {
@@ -91,16 +91,22 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             return;
         };
         let entry = &self.entries[first];
-        if entry.state == EntryState::Blocked && slot.may_dispatch(entry.class.operation()) {
+        if entry.state == EntryState::Blocked && slot.may_dispatch(entry.operation) {
             self.queues.push(&mut self.entries, first, self.now);
         }
     }
 
-    /// Moves entries from the queue of `class` to `picked`: the first and those that may go with
-    /// it.
-    fn pick(&mut self, class: Class, batch: BatchId, picked: &mut Vec<(K, EntryId)>) {
-        let entries_max = self.takes_max(class);
-        let mut next = self.queues.first(class);
+    /// Moves entries from the queue of `operation` to `picked`: the first and those that may go
+    /// with it. Returns the sum of the times for which they could have been sent.
+    fn pick(
+        &mut self,
+        operation: Operation,
+        batch: BatchId,
+        picked: &mut Vec<(K, EntryId)>,
+    ) -> Duration {
+        let entries_max = self.takes_max(operation);
+        let mut waited = Duration::ZERO;
+        let mut next = self.queues.first(operation);
         let kind = next.and_then(|first| self.kind(first));
         let mut others = entries_max.saturating_mul(KIND_SEARCH_BATCHES);
         let mut bytes = 0_usize;
@@ -112,23 +118,27 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             }
             bytes = bytes.saturating_add(self.entries[id].size.bytes());
             if self.settings.batch_bytes_max < bytes && !picked.is_empty() {
-                return;
+                break;
+            }
+            if let EntryState::Queued(turn) = self.entries[id].state {
+                waited = waited.saturating_add(self.now.saturating_sub(turn.since));
             }
             picked.push((self.take(id, batch), id));
         }
+        waited
     }
 
-    /// Returns how many entries a batch of `class` takes at most; for reads their share per slot.
-    fn takes_max(&self, class: Class) -> usize {
+    /// Returns how many entries a batch of `operation` takes at most.
+    fn takes_max(&self, operation: Operation) -> usize {
         let max = self.settings.batch_takes_max();
-        match (class, self.settings.dispatch) {
-            (Class::Read, DispatchPolicy::WhenFree { min_batch }) => {
-                let outstanding = self.queues.reads_len() + self.in_flight_batches.read_entries();
-                let slots = self.settings.batches_in_flight_max.saturating_sub(1).max(1);
-                let share = outstanding.div_ceil(slots);
-                max.min(share.max(min_batch.saturating_mul(SHARE_MIN_BATCHES)))
+        match self.settings.dispatch {
+            DispatchPolicy::Adaptive | DispatchPolicy::Eager => {
+                let of_class = self.in_flight_batches.class(operation);
+                let outstanding = self.queues.len(operation) + of_class.entries();
+                let slots = of_class.limit().saturating_sub(1).max(1);
+                max.min(outstanding.div_ceil(slots).max(BATCH_SHARE_MIN))
             }
-            _ => max,
+            DispatchPolicy::Window { .. } | DispatchPolicy::Immediate => max,
         }
     }
 
@@ -146,23 +156,23 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             self.pending.remove_requests(entry.waiters.len());
         }
         self.pending.resize(entry.size.bytes(), 0);
-        let (key, operation) = (entry.key, entry.class.operation());
+        let (key, operation) = (entry.key, entry.operation);
         let slot = &mut self.keys[key];
         slot.waiting.unlink(&mut self.entries, id, |entry| &mut entry.of_key);
         slot.in_flight = slot.in_flight.and(operation, id);
         slot.key.clone()
     }
 
-    fn content(&mut self, class: Class, picked: &mut Vec<(K, EntryId)>) -> Content<K, T> {
+    fn content(&mut self, operation: Operation, picked: &mut Vec<(K, EntryId)>) -> Content<K, T> {
         let picked = picked.drain(..);
-        match class {
-            Class::Read => Content::Read(picked.map(|(key, _)| key).collect()),
-            Class::Write { partition } => {
+        match operation {
+            Operation::Read => Content::Read(picked.map(|(key, _)| key).collect()),
+            Operation::Write => {
                 let entries = picked.map(|(key, id)| {
                     let write = self.entries[id].write.take();
-                    (key, write.expect("an entry of a partition has its write until it is sent"))
+                    (key, write.expect("an entry of a write has it until it is sent"))
                 });
-                Content::Write { partition, entries: entries.collect() }
+                Content::Write(entries.collect())
             }
         }
     }

@@ -19,7 +19,7 @@ pub(super) type Entries<T> = Arena<Entry<T>, EntryMark>;
 /// One key, read or written once, for all its waiters.
 pub(super) struct Entry<T> {
     pub key: KeyId,
-    pub class: Class,
+    pub operation: Operation,
     /// The write, while it is pending.
     pub write: Option<T>,
     pub size: Size,
@@ -31,13 +31,6 @@ pub(super) struct Entry<T> {
     pub of_key: Link<EntryMark>,
     /// Link in the queue of the class's entries that can be sent.
     pub of_queue: Link<EntryMark>,
-}
-
-/// Says which entries may share a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
-    Read,
-    Write { partition: usize },
 }
 
 /// Bytes of an entry, or of one request for it.
@@ -82,15 +75,6 @@ impl Size {
     }
 }
 
-impl Class {
-    pub fn operation(self) -> Operation {
-        match self {
-            Self::Read => Operation::Read,
-            Self::Write { .. } => Operation::Write,
-        }
-    }
-}
-
 impl<T> Entry<T> {
     pub fn waits(&self) -> bool {
         !matches!(self.state, EntryState::InFlight(_))
@@ -98,10 +82,10 @@ impl<T> Entry<T> {
 
     /// Returns how far a request has come whose waiter has been removed.
     pub fn stage_after_leaving(&self) -> Stage {
-        match self.class {
+        match self.operation {
             _ if !self.waits() => Stage::InFlight,
-            Class::Write { .. } if !self.waiters.is_empty() => Stage::Merged,
-            Class::Read | Class::Write { .. } => Stage::Waiting,
+            Operation::Write if !self.waiters.is_empty() => Stage::Merged,
+            Operation::Read | Operation::Write => Stage::Waiting,
         }
     }
 }

@@ -1,11 +1,13 @@
-//! Batches in flight.
+//! Batches in flight, and the limits of their number.
 
 use std::time::Duration;
 
 use super::arena::{Arena, Id};
-use super::entry::{Class, EntryId};
-use crate::batch::BatchId;
+use super::entry::EntryId;
+use crate::batch::{BatchEnd, BatchId};
+use crate::limiter::{Limiter, Measured, PeriodNumber};
 use crate::request::Operation;
+use crate::settings::{DispatchPolicy, QueueSettings};
 
 enum BatchMark {}
 
@@ -14,45 +16,80 @@ pub(super) struct InFlightBatches {
     arena: Arena<InFlightBatch, BatchMark>,
     max: usize,
     serial: u64,
-    reads: usize,
-    writes: usize,
-    /// Entries of all read batches in flight, counted when they were sent.
-    read_entries: usize,
+    reads: ClassInFlight,
+    writes: ClassInFlight,
+}
+
+/// Batches in flight of one class.
+pub(super) struct ClassInFlight {
+    batches: usize,
+    /// Entries of these batches, counted when they were sent.
+    entries: usize,
+    limit: Limit,
+}
+
+/// Limit of the batches in flight of one class.
+enum Limit {
+    Fixed(usize),
+    Adaptive(Limiter),
 }
 
 /// One batch in flight.
 pub(super) struct InFlightBatch {
-    pub class: Class,
-    pub started: Duration,
+    pub operation: Operation,
     /// Entries in the order of the batch; `None` when answered.
     pub entries: Vec<Option<EntryId>>,
+    started: Duration,
+    /// Sum over the entries of the time for which they could have been sent.
+    waited: Duration,
+    period: Option<PeriodNumber>,
     /// Number of entries that have waiters and no answer.
     awaited: usize,
     serial: u64,
 }
 
 impl InFlightBatches {
-    pub fn new(max: usize) -> Self {
-        Self { arena: Arena::new(), max, serial: 0, reads: 0, writes: 0, read_entries: 0 }
+    pub fn new(settings: &QueueSettings) -> Self {
+        Self {
+            arena: Arena::new(),
+            max: settings.batches_in_flight_max,
+            serial: 0,
+            reads: ClassInFlight::new(settings),
+            writes: ClassInFlight::new(settings),
+        }
     }
 
     /// Starts a batch, whose entries [`fill`](Self::fill) adds.
-    pub fn start(&mut self, class: Class, started: Duration) -> BatchId {
-        *self.count_mut(class) += 1;
+    pub fn start(&mut self, operation: Operation, started: Duration) -> BatchId {
+        let period = self.class_mut(operation).start();
         self.serial += 1;
         let serial = self.serial;
-        let batch = InFlightBatch { class, started, entries: Vec::new(), awaited: 0, serial };
+        let batch = InFlightBatch {
+            operation,
+            entries: Vec::new(),
+            started,
+            waited: Duration::ZERO,
+            period,
+            awaited: 0,
+            serial,
+        };
         BatchId { slot: self.arena.insert(batch).slot(), serial }
     }
 
-    /// Adds the entries of a batch that was just started. Each has a waiter.
-    pub fn fill(&mut self, batch: BatchId, entries: impl Iterator<Item = EntryId>) {
+    /// Adds the entries of a batch that was just started. Each has a waiter. `waited` is the sum of
+    /// the times for which they could have been sent.
+    pub fn fill(
+        &mut self,
+        batch: BatchId,
+        waited: Duration,
+        entries: impl Iterator<Item = EntryId>,
+    ) {
         let batch = &mut self.arena[Id::at(batch.slot)];
         batch.entries = entries.map(Some).collect();
         batch.awaited = batch.entries.len();
-        if batch.class == Class::Read {
-            self.read_entries += batch.entries.len();
-        }
+        batch.waited = waited;
+        let (operation, entries) = (batch.operation, batch.entries.len());
+        self.class_mut(operation).entries += entries;
     }
 
     /// Records that an entry of a batch in flight got its first waiter again.
@@ -77,34 +114,29 @@ impl InFlightBatches {
         self.arena[id].entries.get_mut(index)?.take()
     }
 
-    pub fn end(&mut self, batch: BatchId) -> Option<InFlightBatch> {
+    /// Ends a batch; `None` if it has ended before.
+    pub fn end(&mut self, batch: BatchId, now: Duration, end: BatchEnd) -> Option<InFlightBatch> {
         let id = self.find(batch)?;
         let batch = self.arena.remove(id);
-        *self.count_mut(batch.class) -= 1;
-        if batch.class == Class::Read {
-            self.read_entries -= batch.entries.len();
-        }
+        self.class_mut(batch.operation).end(&batch, now, end);
         Some(batch)
     }
 
-    pub fn count(&self, operation: Operation) -> usize {
+    pub fn class(&self, operation: Operation) -> &ClassInFlight {
         match operation {
-            Operation::Read => self.reads,
-            Operation::Write => self.writes,
+            Operation::Read => &self.reads,
+            Operation::Write => &self.writes,
         }
-    }
-
-    /// Returns the number of entries of all read batches in flight, answered or not.
-    pub fn read_entries(&self) -> usize {
-        self.read_entries
     }
 
     pub fn len(&self) -> usize {
         self.arena.len()
     }
 
-    pub fn has_free_slot(&self) -> bool {
-        self.len() < self.max
+    /// Returns whether one more batch of `operation` may be sent.
+    pub fn has_free_slot(&self, operation: Operation) -> bool {
+        let class = self.class(operation);
+        self.len() < self.max && class.batches < class.limit()
     }
 
     fn find(&self, batch: BatchId) -> Option<Id<BatchMark>> {
@@ -113,10 +145,65 @@ impl InFlightBatches {
         (known.serial == batch.serial).then_some(id)
     }
 
-    fn count_mut(&mut self, class: Class) -> &mut usize {
-        match class {
-            Class::Read => &mut self.reads,
-            Class::Write { .. } => &mut self.writes,
+    fn class_mut(&mut self, operation: Operation) -> &mut ClassInFlight {
+        match operation {
+            Operation::Read => &mut self.reads,
+            Operation::Write => &mut self.writes,
+        }
+    }
+}
+
+impl ClassInFlight {
+    fn new(settings: &QueueSettings) -> Self {
+        let max = settings.batches_in_flight_max;
+        let limit = match settings.dispatch {
+            DispatchPolicy::Adaptive => Limit::Adaptive(Limiter::new(max)),
+            DispatchPolicy::Eager | DispatchPolicy::Window { .. } | DispatchPolicy::Immediate => {
+                Limit::Fixed(max)
+            }
+        };
+        Self { batches: 0, entries: 0, limit }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.batches == 0
+    }
+
+    /// Returns the number of entries of all batches, answered or not.
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Returns the number of batches that may be in flight now.
+    pub fn limit(&self) -> usize {
+        match &self.limit {
+            Limit::Fixed(limit) => *limit,
+            Limit::Adaptive(limiter) => limiter.limit(),
+        }
+    }
+
+    fn start(&mut self) -> Option<PeriodNumber> {
+        self.batches += 1;
+        match &mut self.limit {
+            Limit::Fixed(_) => None,
+            Limit::Adaptive(limiter) => Some(limiter.sent(self.batches)),
+        }
+    }
+
+    fn end(&mut self, batch: &InFlightBatch, now: Duration, end: BatchEnd) {
+        self.batches -= 1;
+        self.entries -= batch.entries.len();
+        let (Limit::Adaptive(limiter), Some(period)) = (&mut self.limit, batch.period) else {
+            return;
+        };
+        match end {
+            BatchEnd::Served => {
+                let took = now.saturating_sub(batch.started);
+                let entries = batch.entries.len();
+                limiter.ended(now, period, Measured { entries, waited: batch.waited, took });
+            }
+            BatchEnd::Failed => {}
+            BatchEnd::Overloaded => limiter.overloaded(),
         }
     }
 }

@@ -43,7 +43,6 @@ async fn a_batch_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
         }
 
         let stores = [store(&batcher, 1), store(&batcher, 1), store(&batcher, BAD_KEY)];
-        // One or two partitions, depending on the keys' hashes.
         while let Some(batch) = batches.arrived().await {
             batch.end(pass);
         }

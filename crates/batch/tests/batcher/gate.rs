@@ -229,8 +229,7 @@ pub fn small() -> BatcherSettings {
         requests_max: 12,
         batch_entries_max: 3,
         batches_in_flight_max: 2,
-        write_partitions: 2,
-        dispatch: DispatchPolicy::WhenFree { min_batch: 2 },
+        dispatch: DispatchPolicy::Eager,
         ..QueueSettings::default()
     };
     BatcherSettings { queue, timeout: None }

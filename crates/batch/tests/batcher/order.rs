@@ -17,7 +17,6 @@ use crate::gate::soon;
 const KEYS: u32 = 16;
 const ROUNDS: u64 = 150;
 const BATCHES_IN_FLIGHT: usize = 4;
-const WRITE_PARTITIONS: usize = 3;
 
 /// A store that takes its time (any number of runtime turns) and checks which batches are in it at
 /// the same time.
@@ -27,13 +26,13 @@ struct Store {
     /// Number of batches that read each key; `usize::MAX` if one writes it.
     inside: Mutex<HashMap<u32, usize>>,
     batches: AtomicUsize,
-    stores: AtomicUsize,
     turn: AtomicU64,
 }
 
 impl Store {
-    fn enter(&self, counter: &AtomicUsize, most: usize) {
-        assert!(counter.fetch_add(1, Ordering::SeqCst) < most, "more than {most} at the same time");
+    fn enter(&self) {
+        let others = self.batches.fetch_add(1, Ordering::SeqCst);
+        assert!(others < BATCHES_IN_FLIGHT, "{} at the same time", others + 1);
     }
 
     async fn take_time(&self) {
@@ -60,7 +59,7 @@ impl Service for Store {
     type Error = Infallible;
 
     async fn load(&self, keys: Vec<u32>) -> LoadedAll<Self> {
-        self.enter(&self.batches, BATCHES_IN_FLIGHT);
+        self.enter();
         self.inside(keys.iter().copied(), |readers| {
             assert_ne!(*readers, usize::MAX, "read while it is written");
             *readers += 1;
@@ -74,8 +73,7 @@ impl Service for Store {
     }
 
     async fn store(&self, entries: Vec<(u32, LastWins<u64>)>) -> StoredAll<Self> {
-        self.enter(&self.batches, BATCHES_IN_FLIGHT);
-        self.enter(&self.stores, WRITE_PARTITIONS);
+        self.enter();
         let keys = || entries.iter().map(|(key, _)| *key);
         self.inside(keys(), |others| {
             assert_eq!(*others, 0, "written while another batch has the key");
@@ -91,7 +89,6 @@ impl Service for Store {
         }
         self.take_time().await;
         self.inside(keys(), |others| *others = 0);
-        self.stores.fetch_sub(1, Ordering::SeqCst);
         self.batches.fetch_sub(1, Ordering::SeqCst);
         Ok(entries.iter().map(|_| Ok(())).collect())
     }
@@ -128,8 +125,6 @@ async fn stress(sharing: Sharing) {
     let queue = QueueSettings {
         batches_in_flight_max: BATCHES_IN_FLIGHT,
         batch_entries_max: 8,
-        write_partitions: WRITE_PARTITIONS,
-        dispatch: busload_batch::DispatchPolicy::WhenFree { min_batch: 3 },
         sharing,
         ..QueueSettings::default()
     };

@@ -45,16 +45,14 @@ fn settings() -> impl Strategy<Value = QueueSettings> {
     let bytes_max = prop_oneof![1..1_000_usize, Just(1_000_000)]
         .prop_map(|bytes| bytes + REQUEST_OVERHEAD_BYTES);
     let batch = (1..6_usize, prop_oneof![1..40_usize, Just(10_000)]);
-    let counts = (1..4_usize, 1..4_usize);
-    (requests_max, bytes_max, batch, counts, sharing()).prop_flat_map(
-        |(requests_max, bytes_max, (entries, bytes), (in_flight, write_partitions), sharing)| {
+    (requests_max, bytes_max, batch, 1..4_usize, sharing()).prop_flat_map(
+        |(requests_max, bytes_max, (entries, bytes), in_flight, sharing)| {
             dispatch(entries).prop_map(move |dispatch| QueueSettings {
                 requests_max,
                 bytes_max,
                 batch_entries_max: entries,
                 batch_bytes_max: bytes,
                 batches_in_flight_max: in_flight,
-                write_partitions,
                 dispatch,
                 sharing,
             })
@@ -69,7 +67,8 @@ fn sharing() -> impl Strategy<Value = Sharing> {
 fn dispatch(batch_entries_max: usize) -> impl Strategy<Value = DispatchPolicy> {
     let wait = prop_oneof![Just(0), 1..2_000_u64].prop_map(Duration::from_micros);
     prop_oneof![
-        2 => (1..=batch_entries_max).prop_map(|min_batch| DispatchPolicy::WhenFree { min_batch }),
+        2 => Just(DispatchPolicy::Adaptive),
+        1 => Just(DispatchPolicy::Eager),
         1 => (1..=batch_entries_max, wait)
             .prop_map(|(entries, wait)| DispatchPolicy::Window { entries, wait }),
         1 => Just(DispatchPolicy::Immediate),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use busload_batch::limits::{
-    BATCH_TIME_MEAN_INITIAL, KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, SHARE_MIN_BATCHES,
+    BATCH_SHARE_MIN, HOLD_ENTRIES, HOLD_MAX, KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES,
 };
 use busload_batch::{
     DispatchPolicy, Operation, QueueSettings, QueueStats, Refusal, Sharing, Stage, Write,
@@ -17,8 +17,6 @@ pub type Key = u8;
 
 pub struct Reference {
     pub settings: QueueSettings,
-    /// Write partition of each key.
-    pub write_partitions: Vec<usize>,
     pub now: Duration,
     /// Pending entries and entries in flight, in order of arrival.
     entries: Vec<Entry>,
@@ -61,16 +59,12 @@ struct Seat {
 
 struct Batch {
     batch: usize,
-    partition: Option<usize>,
+    operation: Operation,
     keys: Vec<Key>,
 }
 
 /// Expected batch: keys in order, with their writes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Expected {
-    pub partition: Option<usize>,
-    pub entries: Vec<(Key, Option<Change>)>,
-}
+pub type Expected = Vec<(Key, Option<Change>)>;
 
 /// A request that was just made.
 #[derive(Debug, Clone)]
@@ -83,17 +77,9 @@ pub struct Request {
 }
 
 impl Reference {
-    pub fn new(settings: QueueSettings, write_partitions: Vec<usize>) -> Self {
+    pub fn new(settings: QueueSettings) -> Self {
         let (entries, batches, last_seats) = Default::default();
-        Reference {
-            settings,
-            write_partitions,
-            now: Duration::ZERO,
-            entries,
-            batches,
-            last_seats,
-            turns: 0,
-        }
+        Reference { settings, now: Duration::ZERO, entries, batches, last_seats, turns: 0 }
     }
 
     pub fn ask(&mut self, request: Request) -> Result<(), Refusal> {
@@ -128,7 +114,7 @@ impl Reference {
         let index = self.entries.iter().position(has)?;
         let entry = &mut self.entries[index];
         entry.waiters.retain(|waiter| waiter.request != request);
-        let operation = if entry.change.is_some() { Operation::Write } else { Operation::Read };
+        let operation = entry.operation();
         let stage = match entry.in_flight() {
             true => {
                 entry.left_counted +=
@@ -167,9 +153,9 @@ impl Reference {
     }
 
     pub fn next_batch(&mut self, batch: usize, stats: &QueueStats) -> Option<Expected> {
-        let due = self.queues().into_iter().filter(|queue| self.due(queue, stats) <= self.now);
+        let due = self.queues(stats).into_iter().filter(|queue| self.due(queue) <= self.now);
         let queue = due.min_by_key(|queue| self.turn(queue[0]))?;
-        let mut leaving = self.pick(&queue);
+        let mut leaving = self.pick(&queue, stats);
         let keys_by_turn: Vec<Key> = leaving.iter().map(|entry| self.entries[*entry].key).collect();
         leaving.sort_by_key(|entry| self.entries[*entry].key);
         for (index, entry) in leaving.iter().enumerate() {
@@ -178,15 +164,15 @@ impl Reference {
             self.last_seats.insert(entry.key, Seat { batch, index });
         }
         keys_by_turn.into_iter().for_each(|key| self.let_queue(key));
-        let partition = self.partition(leaving[0]);
+        let operation = self.entries[leaving[0]].operation();
         let left = leaving.iter().map(|entry| &self.entries[*entry]);
-        let entries: Vec<_> = left.map(|entry| (entry.key, entry.change.clone())).collect();
+        let entries: Expected = left.map(|entry| (entry.key, entry.change.clone())).collect();
         self.batches.push(Batch {
             batch,
-            partition,
+            operation,
             keys: entries.iter().map(|(key, _)| *key).collect(),
         });
-        Some(Expected { partition, entries })
+        Some(entries)
     }
 
     /// Returns the requests that one entry of a batch answers.
@@ -214,8 +200,8 @@ impl Reference {
     }
 
     pub fn next_wake(&self, stats: &QueueStats) -> Option<Duration> {
-        let queues = self.queues();
-        let dispatches = queues.iter().map(|queue| self.due(queue, stats));
+        let queues = self.queues(stats);
+        let dispatches = queues.iter().map(|queue| self.due(queue));
         dispatches.chain(self.deadlines().map(|(deadline, _)| deadline)).min()
     }
 
@@ -298,34 +284,32 @@ impl Reference {
         }
     }
 
-    /// Returns the entries that could be sent now: reads, and the writes of each free partition. No
-    /// queue is empty, and each is in the order of sending.
-    fn queues(&self) -> Vec<Vec<usize>> {
+    /// Returns the entries that could be sent now: reads, and writes, each if they have a free
+    /// slot. No queue is empty, and each is in the order of sending.
+    fn queues(&self, stats: &QueueStats) -> Vec<Vec<usize>> {
         if self.batches.len() == self.settings.batches_in_flight_max {
             return Vec::new();
         }
-        let is_free = |partition: &usize| {
-            self.batches.iter().all(|batch| batch.partition != Some(*partition))
+        let has_slot = |operation: &Operation| {
+            self.of(*operation).count() < stats.class(*operation).batches_in_flight_limit
         };
-        let write_partitions = (0..self.settings.write_partitions).filter(is_free).map(Some);
-        let queues =
-            std::iter::once(None).chain(write_partitions).map(|partition| self.queue(partition));
+        let operations = [Operation::Read, Operation::Write].into_iter().filter(has_slot);
+        let queues = operations.map(|operation| self.queue(operation));
         queues.filter(|queue| !queue.is_empty()).collect()
     }
 
-    /// Returns the reads (no partition) or the writes of a partition that can be sent.
-    fn queue(&self, partition: Option<usize>) -> Vec<usize> {
-        let of_partition =
-            (0..self.entries.len()).filter(|index| self.partition(*index) == partition);
-        let mut queue: Vec<usize> =
-            of_partition.filter(|index| self.turn(*index).is_some()).collect();
+    /// Returns the entries of `operation` that can be sent.
+    fn queue(&self, operation: Operation) -> Vec<usize> {
+        let of_class =
+            (0..self.entries.len()).filter(|index| self.entries[*index].operation() == operation);
+        let mut queue: Vec<usize> = of_class.filter(|index| self.turn(*index).is_some()).collect();
         queue.sort_by_key(|index| self.turn(*index));
         queue
     }
 
-    fn partition(&self, index: usize) -> Option<usize> {
-        let Entry { key, change, .. } = &self.entries[index];
-        change.as_ref().map(|_| self.write_partitions[usize::from(*key)])
+    /// Returns the batches in flight of `operation`.
+    fn of(&self, operation: Operation) -> impl Iterator<Item = &Batch> {
+        self.batches.iter().filter(move |batch| batch.operation == operation)
     }
 
     fn turn(&self, index: usize) -> Option<(usize, Duration)> {
@@ -336,39 +320,31 @@ impl Reference {
     }
 
     /// Returns when a queue is due.
-    fn due(&self, queue: &[usize], stats: &QueueStats) -> Duration {
+    fn due(&self, queue: &[usize]) -> Duration {
         let (_, since) = self.turn(queue[0]).expect("it queues");
-        let is_write = self.partition(queue[0]).is_some();
-        let nothing_under_way =
-            self.batches.iter().all(|batch| batch.partition.is_some() != is_write);
-        let class = if is_write { &stats.writes } else { &stats.reads };
+        let is_first = self.of(self.entries[queue[0]].operation()).next().is_none();
         let bytes: usize = queue.iter().map(|index| self.entries[*index].bytes()).sum();
         let full = self.settings.batch_bytes_max <= bytes;
         match self.settings.dispatch {
-            DispatchPolicy::WhenFree { .. } if nothing_under_way => since,
-            DispatchPolicy::WhenFree { min_batch } if full || min_batch <= queue.len() => since,
-            DispatchPolicy::WhenFree { .. } => {
-                since + class.batch_time_mean.unwrap_or(BATCH_TIME_MEAN_INITIAL)
-            }
+            DispatchPolicy::Adaptive if is_first || full || HOLD_ENTRIES <= queue.len() => since,
+            DispatchPolicy::Adaptive => since + HOLD_MAX,
             DispatchPolicy::Window { entries, .. } if full || entries <= queue.len() => since,
             DispatchPolicy::Window { wait, .. } => since + wait,
-            DispatchPolicy::Immediate => since,
+            DispatchPolicy::Eager | DispatchPolicy::Immediate => since,
         }
     }
 
     /// Returns the entries of a queue that go together.
-    fn pick(&self, queue: &[usize]) -> Vec<usize> {
-        let under_way = self.batches.iter().filter(|batch| batch.partition.is_none());
-        let asked_for = queue.len() + under_way.map(|batch| batch.keys.len()).sum::<usize>();
-        let places = (self.settings.batches_in_flight_max - 1).max(1);
+    fn pick(&self, queue: &[usize], stats: &QueueStats) -> Vec<usize> {
+        let operation = self.entries[queue[0]].operation();
+        let under_way = self.of(operation).map(|batch| batch.keys.len()).sum::<usize>();
+        let slots = (stats.class(operation).batches_in_flight_limit - 1).max(1);
         let entries_max = match self.settings.dispatch {
-            DispatchPolicy::WhenFree { min_batch } if self.partition(queue[0]).is_none() => {
-                let share = asked_for.div_ceil(places).max(SHARE_MIN_BATCHES * min_batch);
+            DispatchPolicy::Adaptive | DispatchPolicy::Eager => {
+                let share = (queue.len() + under_way).div_ceil(slots).max(BATCH_SHARE_MIN);
                 share.min(self.settings.batch_entries_max)
             }
-            DispatchPolicy::WhenFree { .. } | DispatchPolicy::Immediate => {
-                self.settings.batch_entries_max
-            }
+            DispatchPolicy::Immediate => self.settings.batch_entries_max,
             DispatchPolicy::Window { entries, .. } => entries,
         };
         let kind = |index: &usize| self.entries[*index].change.as_ref().map(Change::kind);
@@ -402,6 +378,10 @@ impl Reference {
 impl Entry {
     fn in_flight(&self) -> bool {
         matches!(self.place, Place::InFlight(_))
+    }
+
+    fn operation(&self) -> Operation {
+        if self.change.is_some() { Operation::Write } else { Operation::Read }
     }
 
     fn requests(&self) -> impl Iterator<Item = usize> {

@@ -111,8 +111,7 @@ impl World {
     pub fn new(settings: QueueSettings) -> Self {
         let queue =
             RequestQueue::with_seed(settings.clone(), SEED).expect("runs have sound settings");
-        let write_partitions = (0..KEYS).map(|key| partition_of(&settings, key)).collect();
-        let reference = Reference::new(settings, write_partitions);
+        let reference = Reference::new(settings);
         let (requests, batches, store) = Default::default();
         World { queue, reference, now: Duration::ZERO, requests, batches, store }
     }
@@ -197,47 +196,34 @@ impl World {
 
     fn next_batch(&mut self) -> bool {
         self.tell_time();
-        let stats = *self.queue.stats();
+        let stats = self.queue.stats();
         let batch = self.queue.next_batch(self.now);
         let expected = self.reference.next_batch(self.batches.len(), &stats);
         let Some(batch) = batch else {
             assert_eq!(expected, None, "a batch is due");
             return false;
         };
-        let (partition, entries) = match batch.content {
-            Content::Read(keys) => (None, keys.into_iter().map(|key| (key, None)).collect()),
-            Content::Write { partition, entries } => (
-                Some(partition),
-                entries.into_iter().map(|(key, change)| (key, Some(change))).collect(),
-            ),
+        let left: Expected = match batch.content {
+            Content::Read(keys) => keys.into_iter().map(|key| (key, None)).collect(),
+            Content::Write(entries) => {
+                entries.into_iter().map(|(key, change)| (key, Some(change))).collect()
+            }
         };
-        let left = Expected { partition, entries };
         assert_eq!(Some(&left), expected.as_ref());
         self.check_batch(&left);
-        self.batches.push(Sent { id: batch.id, entries: left.entries, seen: None, ended: false });
+        self.batches.push(Sent { id: batch.id, entries: left, seen: None, ended: false });
         true
     }
 
     /// Checks rules that hold for every batch, whatever the reference says.
     fn check_batch(&self, batch: &Expected) {
         let settings = &self.reference.settings;
-        assert!(!batch.entries.is_empty());
-        assert!(batch.entries.len() <= settings.batch_entries_max);
-        assert!(
-            batch.entries.is_sorted_by(|(a, _), (b, _)| a < b),
-            "sorted, each key once: {batch:?}"
-        );
+        assert!(!batch.is_empty());
+        assert!(batch.len() <= settings.batch_entries_max);
+        assert!(batch.is_sorted_by(|(a, _), (b, _)| a < b), "sorted, each key once: {batch:?}");
         assert!(self.queue.in_flight() <= settings.batches_in_flight_max);
-        let under_way = self.batches.iter().filter(|sent| !sent.ended);
-        let same_partition = under_way.filter(|sent| {
-            sent.entries.iter().any(|(key, change)| {
-                change.is_some()
-                    && Some(self.reference.write_partitions[usize::from(*key)]) == batch.partition
-            })
-        });
-        assert_eq!(same_partition.count(), 0, "a partition has one batch in flight");
         if let DispatchPolicy::Window { entries, .. } = settings.dispatch {
-            assert!(batch.entries.len() <= entries);
+            assert!(batch.len() <= entries);
         }
     }
 
@@ -403,7 +389,7 @@ impl World {
         }
         assert!(self.queue.waiting_bytes() <= settings.bytes_max);
         let now = self.now.max(self.reference.now);
-        let expected = self.reference.next_wake(self.queue.stats()).map(|wake| wake.max(now));
+        let expected = self.reference.next_wake(&self.queue.stats()).map(|wake| wake.max(now));
         assert_eq!(self.queue.next_wake(now), expected);
     }
 
@@ -444,20 +430,4 @@ fn make_change(stored: &mut Stored, change: &Change, requests: &[Asked]) {
     }
     change.apply(&mut stored.value);
     assert_eq!(stored.value, one_by_one);
-}
-
-fn partition_of(settings: &QueueSettings, key: Key) -> usize {
-    let settings =
-        QueueSettings { dispatch: DispatchPolicy::WhenFree { min_batch: 1 }, ..settings.clone() };
-    let settings = QueueSettings { bytes_max: usize::MAX, ..settings };
-    let mut queue = RequestQueue::<Key, Change, ()>::with_seed(settings, SEED)
-        .expect("runs have sound settings");
-    let change = Change::new(Action::Delete, 0);
-    queue
-        .submit_store(Duration::ZERO, key, change, (), RequestOptions::default())
-        .expect("it is empty");
-    match queue.next_batch(Duration::ZERO).expect("it is due").content {
-        Content::Write { partition, .. } => partition,
-        Content::Read(_) => unreachable!("nothing was read"),
-    }
 }

@@ -61,8 +61,7 @@ pub fn settings() -> QueueSettings {
         batch_entries_max: 8,
         batch_bytes_max: 100_000,
         batches_in_flight_max: 8,
-        write_partitions: 1,
-        dispatch: DispatchPolicy::WhenFree { min_batch: 1 },
+        dispatch: DispatchPolicy::Eager,
         sharing: Sharing::Waiting,
     }
 }
@@ -115,7 +114,7 @@ impl Desk {
         self.batches.push(batch.id);
         match batch.content {
             Content::Read(keys) => format!("read {}", keys.join(" ")),
-            Content::Write { entries, .. } => {
+            Content::Write(entries) => {
                 let shown: Vec<_> =
                     entries.into_iter().map(|(key, text)| format!("{key}{}", text.0)).collect();
                 format!("write {}", shown.join(" "))

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use busload_batch::limits::BATCH_TIME_MEAN_INITIAL;
-use busload_batch::{DispatchPolicy, QueueSettings};
+use busload_batch::limits::{HOLD_ENTRIES, HOLD_MAX, LIMIT_INITIAL};
+use busload_batch::{
+    DispatchPolicy, LastWins, Operation, QueueSettings, RequestOptions, RequestQueue,
+};
 
 use crate::desk::{Desk, Key, millis, settings};
 
 const KEYS: [Key; 6] = ["a", "b", "c", "d", "e", "f"];
 
-fn with_min_batch(min_batch: usize) -> QueueSettings {
-    QueueSettings { dispatch: DispatchPolicy::WhenFree { min_batch }, ..settings() }
+fn adaptive() -> QueueSettings {
+    QueueSettings { dispatch: DispatchPolicy::Adaptive, batch_entries_max: 100, ..settings() }
 }
 
 #[test]
 fn lone_request_leaves_at_once() {
-    let mut desk = Desk::new(with_min_batch(8));
+    let mut desk = Desk::new(adaptive());
     desk.read("a");
     assert_eq!(desk.wake(), Some(desk.now));
     assert_eq!(desk.next(), "read a");
@@ -24,7 +26,7 @@ fn lone_request_leaves_at_once() {
 
 #[test]
 fn serial_caller_never_waits() {
-    let mut desk = Desk::new(with_min_batch(8));
+    let mut desk = Desk::new(adaptive());
     for batch in 0..10 {
         if batch % 2 == 0 {
             desk.read("a")
@@ -38,22 +40,23 @@ fn serial_caller_never_waits() {
 }
 
 #[test]
-fn further_batch_leaves_with_min_batch_entries() {
-    let mut desk = Desk::new(with_min_batch(3));
+fn further_batch_leaves_with_enough_entries() {
+    let mut desk = Desk::new(adaptive());
+    desk.read("first");
+    assert_eq!(desk.next(), "read first");
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    assert_eq!(keys.len(), HOLD_ENTRIES);
+    desk.read_all(&keys[..7]);
     desk.read("a");
-    assert_eq!(desk.next(), "read a");
-    desk.read("b");
-    desk.read("c");
-    desk.read("c");
-    assert_eq!(desk.next(), "nothing", "three requests, but two entries");
-    desk.read("d");
+    assert_eq!(desk.next(), "nothing", "as many requests, but one entry less");
+    desk.read("h");
     assert_eq!(desk.wake(), Some(desk.now));
-    assert_eq!(desk.next(), "read b c d");
+    assert_eq!(desk.next(), "read a b c d e f g h");
 }
 
 #[test]
 fn further_batch_leaves_when_its_bytes_fill_it() {
-    let mut desk = Desk::new(QueueSettings { batch_bytes_max: 9, ..with_min_batch(8) });
+    let mut desk = Desk::new(QueueSettings { batch_bytes_max: 9, ..adaptive() });
     desk.read("a");
     assert_eq!(desk.next(), "read a");
     desk.read("1234");
@@ -63,8 +66,8 @@ fn further_batch_leaves_when_its_bytes_fill_it() {
 }
 
 #[test]
-fn further_batch_leaves_when_its_oldest_has_waited_one_mean_batch() {
-    let mut desk = Desk::new(with_min_batch(8));
+fn further_batch_leaves_soon_however_long_batches_take() {
+    let mut desk = Desk::new(adaptive());
     desk.read("a");
     assert_eq!(desk.next(), "read a");
     desk.now += millis(20);
@@ -75,27 +78,18 @@ fn further_batch_leaves_when_its_oldest_has_waited_one_mean_batch() {
     desk.now += millis(1);
     desk.read("c");
     let asked = desk.now;
-    desk.now += millis(7);
+    desk.now += HOLD_MAX / 2;
     desk.read("d");
-    assert_eq!(desk.wake(), Some(asked + millis(20)));
-    desk.now = asked + millis(20) - Duration::from_nanos(1);
+    assert_eq!(desk.wake(), Some(asked + HOLD_MAX));
+    desk.now = asked + HOLD_MAX - Duration::from_nanos(1);
     assert_eq!(desk.next(), "nothing");
-    desk.now = asked + millis(20);
+    desk.now = asked + HOLD_MAX;
     assert_eq!(desk.next(), "read c d");
 }
 
 #[test]
-fn batch_that_has_not_ended_yet_is_taken_to_need_a_while() {
-    let mut desk = Desk::new(with_min_batch(8));
-    desk.read("a");
-    desk.next();
-    desk.read("b");
-    assert_eq!(desk.wake(), Some(desk.now + BATCH_TIME_MEAN_INITIAL));
-}
-
-#[test]
 fn waiting_counts_from_when_an_entry_could_leave() {
-    let mut desk = Desk::new(with_min_batch(8));
+    let mut desk = Desk::new(adaptive());
     desk.write("a", "=1");
     assert_eq!(desk.next(), "write a=1");
     desk.read("b");
@@ -104,27 +98,31 @@ fn waiting_counts_from_when_an_entry_could_leave() {
     desk.now += millis(50);
     assert_eq!(desk.wake(), None, "it waits for the write, and no timer helps");
     desk.end(0);
-    assert_eq!(desk.wake(), Some(desk.now + BATCH_TIME_MEAN_INITIAL));
+    assert_eq!(desk.wake(), Some(desk.now + HOLD_MAX));
 }
 
 #[test]
 fn reads_and_writes_do_not_hold_each_other_back() {
-    let mut desk = Desk::new(with_min_batch(8));
+    let mut desk = Desk::new(adaptive());
     desk.read("a");
     desk.write("b", "=1");
     assert_eq!(desk.all(), ["read a", "write b=1"]);
 }
 
 #[test]
-fn partition_waits_for_company_while_another_partition_is_under_way() {
-    let mut desk = Desk::new(QueueSettings { write_partitions: 2, ..with_min_batch(8) });
-    let (mine, other) = keys_of_two_write_partitions();
-    desk.write(mine, "=1");
-    assert_eq!(desk.all(), [format!("write {mine}=1")]);
-    desk.write(other, "=1");
-    assert_eq!(desk.wake(), Some(desk.now + BATCH_TIME_MEAN_INITIAL));
-    desk.now += BATCH_TIME_MEAN_INITIAL;
-    assert_eq!(desk.all(), [format!("write {other}=1")]);
+fn limit_found_so_far_holds_for_reads_and_writes_apart() {
+    let mut desk = Desk::new(QueueSettings { batches_in_flight_max: 100, ..adaptive() });
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        desk.read(key);
+        desk.now += HOLD_MAX;
+        desk.next();
+    }
+    assert_eq!(desk.queue.in_flight(), LIMIT_INITIAL);
+    assert_eq!(desk.wake(), None, "no slot is free");
+    desk.write("g", "=1");
+    assert_eq!(desk.next(), "write g=1");
+    desk.end(0);
+    assert_eq!(desk.next(), "read e f");
 }
 
 #[test]
@@ -149,22 +147,32 @@ fn batch_has_no_more_entries_than_may() {
     assert_eq!(desk.all(), ["read a b c d", "read e f"]);
 }
 
-/// Three slots: two of them share the pending reads, the third is free for those that come
+/// Three slots: two of them share the pending entries, the third is free for those that come
 /// meanwhile.
 #[test]
-fn batch_of_reads_takes_its_share_so_that_all_places_have_something_to_do() {
-    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    for (places, expected) in [
-        (1, &["read a b c d e f g h i j k l"][..]),
-        (2, &["read a b c d e f g h i j k l"]),
-        (3, &["read a b c d e f", "read g h i j k l"]),
-        (7, &["read a b c d", "read e f g h", "read i j k l"]),
-    ] {
-        let limits =
-            QueueSettings { batches_in_flight_max: places, batch_entries_max: 100, ..settings() };
-        let mut desk = Desk::new(limits);
-        desk.read_all(&keys);
-        assert_eq!(desk.all(), expected, "{places} places");
+fn batch_takes_its_share_so_that_all_slots_have_something_to_do() {
+    for (slots, expected) in
+        [(1, &[120][..]), (2, &[120]), (3, &[60, 60]), (4, &[40, 40, 40]), (7, &[32, 32, 32, 24])]
+    {
+        for operation in [Operation::Read, Operation::Write] {
+            let settings = QueueSettings {
+                batches_in_flight_max: slots,
+                batch_entries_max: 200,
+                ..settings()
+            };
+            let mut queue = RequestQueue::new(settings).expect("sound settings");
+            for key in 0..120_u8 {
+                let (now, options) = (millis(0), RequestOptions::default());
+                match operation {
+                    Operation::Read => queue.submit_load(now, key, (), options),
+                    Operation::Write => queue.submit_store(now, key, LastWins(0), (), options),
+                }
+                .expect("the queue has room");
+            }
+            let batches = std::iter::from_fn(|| queue.next_batch(millis(0)));
+            let sizes: Vec<usize> = batches.map(|batch| batch.content.len()).collect();
+            assert_eq!(sizes, expected, "{slots} slots, {operation:?}");
+        }
     }
 }
 
@@ -249,23 +257,4 @@ fn window_of_no_time_never_waits() {
         desk.read(key);
         assert_eq!(desk.next(), format!("read {key}"));
     }
-}
-
-/// Returns two keys of different write partitions, if there are two.
-fn keys_of_two_write_partitions() -> (Key, Key) {
-    let two_write_partitions = || Desk::new(QueueSettings { write_partitions: 2, ..settings() });
-    let leaves_beside_a = |key: &Key| {
-        let mut desk = two_write_partitions();
-        desk.write("a", "=1");
-        desk.write(key, "=1");
-        desk.all().len() == 2
-    };
-    (
-        "a",
-        KEYS[1..]
-            .iter()
-            .copied()
-            .find(leaves_beside_a)
-            .expect("five keys are enough for two partitions"),
-    )
 }

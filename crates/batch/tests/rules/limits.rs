@@ -1,8 +1,6 @@
 //! Limits of a queue, and its refusals.
 
-use busload_batch::limits::{
-    BATCHES_IN_FLIGHT_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX, WRITE_PARTITIONS_MAX,
-};
+use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX};
 use busload_batch::{DispatchPolicy, NoWrites, QueueSettings, Refusal, RequestQueue, Sharing};
 
 use crate::desk::{Desk, settings};
@@ -104,7 +102,6 @@ fn reads_that_join_one_under_way_are_limited_too() {
 #[test]
 fn settings_that_make_no_sense_are_refused_and_say_why() {
     let ok = settings;
-    let when_free = |min_batch| DispatchPolicy::WhenFree { min_batch };
     let window = |entries| DispatchPolicy::Window { entries, wait: Default::default() };
     let cases = [
         (QueueSettings { requests_max: 0, ..ok() }, "requests_max must be at least 1"),
@@ -114,13 +111,7 @@ fn settings_that_make_no_sense_are_refused_and_say_why() {
             QueueSettings { batches_in_flight_max: 0, ..ok() },
             "batches_in_flight_max must be at least 1",
         ),
-        (QueueSettings { write_partitions: 0, ..ok() }, "write_partitions must be at least 1"),
-        (QueueSettings { dispatch: when_free(0), ..ok() }, "min_batch must be at least 1"),
         (QueueSettings { dispatch: window(0), ..ok() }, "entries must be at least 1"),
-        (
-            QueueSettings { dispatch: when_free(9), ..ok() },
-            "min_batch is 9 and must not be above batch_entries_max, which is 8",
-        ),
         (
             QueueSettings { dispatch: window(9), ..ok() },
             "entries is 9 and must not be above batch_entries_max, which is 8",
@@ -137,10 +128,6 @@ fn settings_that_make_no_sense_are_refused_and_say_why() {
         (
             QueueSettings { batches_in_flight_max: BATCHES_IN_FLIGHT_MAX + 1, ..ok() },
             "batches_in_flight_max is 256 and must be at most 255",
-        ),
-        (
-            QueueSettings { write_partitions: WRITE_PARTITIONS_MAX + 1, ..ok() },
-            "write_partitions is 1025 and must be at most 1024",
         ),
     ];
     for (settings, expected) in cases {

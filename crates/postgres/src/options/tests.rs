@@ -61,18 +61,18 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(settings.server.tls.mode, SslMode::Prefer);
     assert_eq!(settings.server.connect_timeout, Duration::from_secs(5));
     assert_eq!((settings.key, settings.columns), (vec!["pk".to_owned()], None));
-    assert_eq!((settings.separator, settings.writable, settings.connections), (':', false, 4));
+    assert_eq!((settings.separator, settings.writable, settings.connections), (':', false, 32));
     assert_eq!(settings.timeout, Duration::from_secs(1));
     assert_eq!(settings.queue, QueueSettings::default());
-    assert_eq!(settings.queue.dispatch, DispatchPolicy::WhenFree { min_batch: 8 });
+    assert_eq!(settings.queue.dispatch, busload_batch::DispatchPolicy::Adaptive);
     assert_eq!(settings.queue.check(), Ok(()));
 }
 
 #[test]
 fn every_option_of_a_table_stands_in_the_query() {
     let settings = with(
-        "columns=a,b&separator=/&writable=true&connections=7&timeout=250ms&min_batch=3&batch=64\
-         &write_partitions=9&queue_requests=100&queue_bytes=1MiB&join_in_flight=true\
+        "columns=a,b&separator=/&writable=true&connections=7&timeout=250ms&batch=64\
+         &queue_requests=100&queue_bytes=1MiB&join_in_flight=true\
          &password_file=/run/secret",
     );
     assert_eq!(settings.columns, Some(vec!["a".to_owned(), "b".to_owned()]));
@@ -84,19 +84,10 @@ fn every_option_of_a_table_stands_in_the_query() {
         bytes_max: 1 << 20,
         batch_entries_max: 64,
         batches_in_flight_max: 7,
-        write_partitions: 9,
-        dispatch: DispatchPolicy::WhenFree { min_batch: 3 },
         sharing: Sharing::InFlight,
         ..QueueSettings::default()
     };
     assert_eq!(settings.queue, expected);
-    assert_eq!(with("batch=4").queue.dispatch, DispatchPolicy::WhenFree { min_batch: 4 });
-    for (connections, write_partitions) in [(1, 1), (2, 1), (4, 2), (9, 4)] {
-        assert_eq!(
-            with(&format!("connections={connections}")).queue.write_partitions,
-            write_partitions
-        );
-    }
 }
 
 #[test]
@@ -110,9 +101,7 @@ fn fields_do_the_same_as_the_query() {
         writable: Some(true),
         connections: Some(1),
         timeout: Some(Duration::from_secs(2)),
-        min_batch: Some(1),
         batch: Some(1),
-        write_partitions: Some(1),
         queue_requests: Some(1),
         queue_bytes: Some(1 << 20),
         join_in_flight: Some(false),
@@ -164,10 +153,7 @@ fn values_that_do_not_fit_are_told_with_what_was_expected() {
         ("connections=-1", "connections = `-1`: expected a number such as 8"),
         ("timeout=1", "timeout = `1`: expected a time with its unit such as 500ms, 2s or 1m"),
         ("timeout=0s", "timeout = `0ns`: expected 1ms to 3600s"),
-        ("min_batch=0", "min_batch = `0`: expected 1 to 256"),
-        ("min_batch=9&batch=8", "min_batch = `9`: expected 1 to 8"),
         ("batch=16385", "batch = `16385`: expected 1 to 16384"),
-        ("write_partitions=1025", "write_partitions = `1025`: expected 1 to 1024"),
         ("queue_requests=0", "queue_requests = `0`: expected 1 to 16777215"),
         ("queue_bytes=1", "queue_bytes = `1`: expected 65536 to 68719476736"),
         ("queue_bytes=lots", "queue_bytes = `lots`: expected a size such as 64MiB, 500MB or 65536"),

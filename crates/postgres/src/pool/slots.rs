@@ -8,15 +8,23 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
 use super::{LogLine, PoolState, Session, health::Health};
-use crate::Error;
+use crate::{
+    Error,
+    limits::{CONNECTION_IDLE_MAX, GROWTH_PAUSE},
+};
 
 /// A session that was opened.
 pub(super) struct Opened<S> {
     pub(super) session: S,
     leases: AtomicUsize,
+    /// True if it was leased since the last look.
+    used: AtomicBool,
     retired: AtomicBool,
     retire: Notify,
 }
@@ -35,6 +43,7 @@ impl<S: Session> Opened<S> {
         Self {
             session,
             leases: AtomicUsize::new(0),
+            used: AtomicBool::new(true),
             retired: AtomicBool::new(false),
             retire: Notify::new(),
         }
@@ -56,6 +65,17 @@ impl<S: Session> Opened<S> {
         }
     }
 
+    /// Resolves when nobody has leased the session for [`CONNECTION_IDLE_MAX`].
+    pub(super) async fn idle(&self) {
+        loop {
+            sleep(CONNECTION_IDLE_MAX).await;
+            let leased = self.leases.load(Ordering::Relaxed) != 0;
+            if !self.used.swap(false, Ordering::Relaxed) && !leased {
+                return;
+            }
+        }
+    }
+
     fn is_usable(&self) -> bool {
         !self.retired.load(Ordering::Acquire) && !self.session.is_over()
     }
@@ -70,6 +90,10 @@ enum Slot<S> {
     /// The last attempt failed, or the last session ended early; callers do not wait for the next
     /// attempt.
     Failing,
+    /// A further session is being opened, which nobody waits for.
+    Growing,
+    /// No session is wanted.
+    Parked,
 }
 
 /// The slot that `choose` found.
@@ -84,9 +108,13 @@ pub(super) enum Choice<S> {
     Error(Error),
 }
 
-/// All slots of a pool.
+/// All slots of a pool. The first ones always want a session, the others when those are in use.
 pub(super) struct Slots<S> {
     slots: Vec<Slot<S>>,
+    /// Number of slots that always want a session.
+    kept: usize,
+    /// Time before which no further session is opened.
+    growth_pause_until: Option<Instant>,
     closed: bool,
     last_error: Option<Error>,
     opened: u64,
@@ -96,15 +124,18 @@ pub(super) struct Slots<S> {
 }
 
 impl<S: Session> Slots<S> {
-    pub(super) fn new(table: String, count: usize) -> Self {
+    pub(super) fn new(table: String, kept: usize, max: usize) -> Self {
+        let slot = |number| if number < kept { Slot::Opening } else { Slot::Parked };
         Self {
-            slots: (0..count).map(|_| Slot::Opening).collect(),
+            slots: (0..max).map(slot).collect(),
+            kept,
+            growth_pause_until: None,
             closed: false,
             last_error: None,
             opened: 0,
             lost: 0,
             failed: 0,
-            health: Health::new(table, count),
+            health: Health::new(table, kept),
         }
     }
 
@@ -117,13 +148,14 @@ impl<S: Session> Slots<S> {
         let usable = self.open().filter(|opened| opened.is_usable()).filter(other);
         if let Some(opened) = usable.min_by_key(|opened| opened.leases.load(Ordering::Relaxed)) {
             opened.leases.fetch_add(1, Ordering::Relaxed);
+            opened.used.store(true, Ordering::Relaxed);
             return Choice::Session(opened.clone());
         }
         // A session that has ended is about to be reopened, even if its slot does not know yet.
         let soon = |slot: &Slot<S>| match slot {
             Slot::Opening => true,
             Slot::Open(opened) => !opened.is_usable(),
-            Slot::Failing => false,
+            Slot::Failing | Slot::Growing | Slot::Parked => false,
         };
         if self.slots.iter().any(soon) {
             return Choice::Wait;
@@ -136,22 +168,52 @@ impl<S: Session> Slots<S> {
         }
     }
 
+    /// Returns the slot of a further session to open, if the open ones have more leases than there
+    /// are sessions and none is being opened.
+    pub(super) fn grow(&mut self, now: Instant) -> Option<usize> {
+        let leases = |opened: &Arc<Opened<S>>| opened.leases.load(Ordering::Relaxed);
+        let is_changing =
+            |slot: &Slot<S>| matches!(slot, Slot::Opening | Slot::Failing | Slot::Growing);
+        if self.closed
+            || self.slots.iter().any(is_changing)
+            || self.open().map(leases).sum::<usize>() <= self.open().count()
+            || self.growth_pause_until.is_some_and(|until| now < until)
+        {
+            return None;
+        }
+        let slot = self.slots.iter().position(|slot| matches!(slot, Slot::Parked))?;
+        self.slots[slot] = Slot::Growing;
+        Some(slot)
+    }
+
     pub(super) fn opened(&mut self, slot: usize, opened: Arc<Opened<S>>) -> Option<LogLine> {
         if self.closed {
             return None;
         }
         self.slots[slot] = Slot::Open(opened);
         self.opened += 1;
-        let up = self.open().count();
-        if up == self.slots.len() {
+        let kept_up = self.kept_up();
+        if kept_up == self.kept {
             self.last_error = None;
         }
-        self.health.opened(up)
+        self.health.opened(kept_up)
     }
 
     pub(super) fn failed(&mut self, slot: usize, error: Error) -> Option<LogLine> {
         self.failed += 1;
+        if self.kept <= slot {
+            self.park(slot);
+            self.growth_pause_until = Some(Instant::now() + GROWTH_PAUSE);
+            return None;
+        }
         self.down(slot, Slot::Failing, error)
+    }
+
+    /// Wants no session in this slot any more, until all others are in use.
+    pub(super) fn park(&mut self, slot: usize) {
+        if !self.closed {
+            self.slots[slot] = Slot::Parked;
+        }
     }
 
     /// Accounts for a session's end; a new attempt follows at once, or after a pause.
@@ -176,6 +238,14 @@ impl<S: Session> Slots<S> {
         }
     }
 
+    /// Accounts for the end of a further session, which is opened anew when it is needed.
+    pub(super) fn ended_further(&mut self, slot: usize, end: End) {
+        if let End::Lost(_) = end {
+            self.lost += 1;
+        }
+        self.park(slot);
+    }
+
     pub(super) fn close(&mut self) -> Option<LogLine> {
         self.closed = true;
         self.slots.fill_with(|| Slot::Failing);
@@ -185,7 +255,7 @@ impl<S: Session> Slots<S> {
     pub(super) fn state(&self) -> PoolState {
         PoolState {
             up: self.open().filter(|opened| opened.is_usable()).count(),
-            wanted: self.slots.len(),
+            wanted: self.slots.iter().filter(|slot| !matches!(slot, Slot::Parked)).count(),
             opened: self.opened,
             lost: self.lost,
             failed: self.failed,
@@ -198,16 +268,21 @@ impl<S: Session> Slots<S> {
             return None;
         }
         self.slots[slot] = next;
-        let up = self.open().count();
-        let line = self.health.down(up, &error, Instant::now());
+        let line = self.health.down(self.kept_up(), &error, Instant::now());
         self.last_error = Some(error);
         line
+    }
+
+    /// Returns the number of open sessions among those that are always wanted.
+    fn kept_up(&self) -> usize {
+        let is_open = |slot: &&Slot<S>| matches!(slot, Slot::Open(_));
+        self.slots.iter().take(self.kept).filter(is_open).count()
     }
 
     fn open(&self) -> impl Iterator<Item = &Arc<Opened<S>>> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Open(opened) => Some(opened),
-            Slot::Opening | Slot::Failing => None,
+            Slot::Opening | Slot::Failing | Slot::Growing | Slot::Parked => None,
         })
     }
 }

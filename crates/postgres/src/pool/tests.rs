@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::{
     Environment, Options,
-    limits::{BACKOFF_MAX, BACKOFF_MIN},
+    limits::{BACKOFF_MAX, BACKOFF_MIN, CONNECTION_IDLE_MAX, GROWTH_PAUSE},
 };
 
 /// Result of the next attempts; after the script all succeed.
@@ -431,4 +431,79 @@ async fn dropping_the_pool_ends_its_tasks() {
     settle().await;
     assert_eq!(script.alive.load(Ordering::SeqCst), 0);
     assert!(shared.upgrade().is_none());
+}
+
+/// Leases so many sessions that leases share them, and returns the leases.
+async fn leased(pool: &Pool<Fake>, count: usize) -> Vec<Lease<Fake>> {
+    let mut leases = Vec::new();
+    for _ in 0..count {
+        leases.push(pool.acquire().await.unwrap());
+        settle().await;
+    }
+    leases
+}
+
+#[tokio::test(start_paused = true)]
+async fn further_sessions_are_opened_when_leases_share_them() {
+    let script = Script::of([]);
+    let pool = pool(6, &script);
+    until_all_open(&pool).await;
+    assert_eq!(pool.state().wanted, CONNECTIONS_KEPT);
+    let mut leases = leased(&pool, CONNECTIONS_KEPT).await;
+    assert_eq!(script.attempts(), CONNECTIONS_KEPT, "each lease has a session of its own");
+    leases.extend(leased(&pool, 1).await);
+    assert_eq!((pool.state().up, pool.state().wanted), (5, 5));
+    leases.extend(leased(&pool, 10).await);
+    assert_eq!((pool.state().up, pool.state().wanted), (6, 6), "no more than there may be");
+    drop(leases);
+    assert_eq!(pool.acquire().await.unwrap().id, 0, "the first ones are used first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_further_session_is_closed_when_nobody_uses_it() {
+    let script = Script::of([]);
+    let pool = pool(6, &script);
+    until_all_open(&pool).await;
+    let leases = leased(&pool, 6).await;
+    let [.., used, unused] = &leases[..] else { panic!("six leases") };
+    assert_eq!((used.id, unused.id), (0, 4), "the fifth lease has opened the fifth session");
+    tokio::time::sleep(4 * CONNECTION_IDLE_MAX).await;
+    assert_eq!(pool.state().up, 5, "a leased one stays, the sixth was never used");
+    drop(leases);
+    tokio::time::sleep(4 * CONNECTION_IDLE_MAX).await;
+    assert_eq!((pool.state().up, pool.state().wanted), (4, 4));
+    assert_eq!(script.alive.load(Ordering::SeqCst), 4);
+    let _leases = leased(&pool, 5).await;
+    assert_eq!(pool.state().up, 5, "opened again when it is needed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_further_session_that_is_refused_or_lost_harms_nobody() {
+    let script = Script::of([]);
+    let pool = pool(6, &script);
+    until_all_open(&pool).await;
+    script.push([Step::Fail("too many connections")]);
+    let mut leases = leased(&pool, 8).await;
+    let state = pool.state();
+    assert_eq!((state.up, state.wanted, state.failed, state.last_error), (4, 4, 1, None));
+    assert_eq!(script.attempts(), 5, "no other attempt for a while");
+    tokio::time::sleep(GROWTH_PAUSE).await;
+    leases.extend(leased(&pool, 1).await);
+    assert_eq!(pool.state().up, 5);
+    script.fate(4).end();
+    settle().await;
+    let state = pool.state();
+    assert_eq!((state.up, state.wanted, state.lost, state.last_error), (4, 4, 1, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_at_opening_a_further_session_leaves_its_slot_free() {
+    let script = Script::of([]);
+    let pool = pool(6, &script);
+    until_all_open(&pool).await;
+    script.push([Step::Panic]);
+    let _leases = leased(&pool, 6).await;
+    tokio::time::sleep(GROWTH_PAUSE).await;
+    let _more = leased(&pool, 2).await;
+    assert_eq!(pool.state().up, 6);
 }

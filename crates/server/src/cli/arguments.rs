@@ -60,11 +60,9 @@ Postgres tables
     columns           value columns [default: all that are not in the key]
     separator         character between the parts of a key; \\ escapes it [default: :]
     writable          whether writes are allowed [default: false]
-    connections       connections, each with at most one batch in flight [default: 4]
+    connections       most connections; they are opened as needed [default: 32]
     timeout           timeout of one request [default: 1s]
-    min_batch         keys that suffice for a further batch while others are in flight [default: 8]
     batch             most keys of one batch [default: 256]
-    write_partitions  write batches in flight at once [default: half of connections]
     queue_requests    requests in the queue; further ones are refused [default: 65536]
     queue_bytes       bytes of keys and values in the queue [default: 64MiB]
     join_in_flight    whether a read may share the answer of one in flight, and so miss what others

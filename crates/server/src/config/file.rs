@@ -175,9 +175,7 @@ mod tests {
             writable = true
             connections = 2
             timeout = "500ms"
-            min_batch = 4
             batch = 64
-            write_partitions = 2
             queue_requests = 1000
             queue_bytes = "16MiB"
             join_in_flight = false

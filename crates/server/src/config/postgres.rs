@@ -13,16 +13,14 @@ use super::{
 use crate::failure::Failure;
 
 /// Keys of a section, `kind` last.
-pub const POSTGRES_KEYS: [&str; 16] = [
+pub const POSTGRES_KEYS: [&str; 14] = [
     "batch",
     "columns",
     "connections",
     "join_in_flight",
     "key",
-    "write_partitions",
     "queue_bytes",
     "queue_requests",
-    "min_batch",
     "password_file",
     "relation",
     "separator",
@@ -70,9 +68,7 @@ impl PostgresSpec {
             "writable" => options.writable = Some(yes_or_no(key, value)?),
             "join_in_flight" => options.join_in_flight = Some(yes_or_no(key, value)?),
             "connections" => options.connections = Some(count(key, value)?),
-            "min_batch" => options.min_batch = Some(count(key, value)?),
             "batch" => options.batch = Some(count(key, value)?),
-            "write_partitions" => options.write_partitions = Some(count(key, value)?),
             "queue_requests" => options.queue_requests = Some(count(key, value)?),
             "queue_bytes" => options.queue_bytes = Some(value.parse::<Size>()?.0),
             "timeout" => options.timeout = Some(parse_duration(value)?),
@@ -263,9 +259,7 @@ mod tests {
             ("writable", &["true"]),
             ("connections", &["3"]),
             ("timeout", &["2s"]),
-            ("min_batch", &["5"]),
             ("batch", &["50"]),
-            ("write_partitions", &["6"]),
             ("queue_requests", &["700"]),
             ("queue_bytes", &["8MiB"]),
             ("join_in_flight", &["true"]),
@@ -276,7 +270,7 @@ mod tests {
             assert!(POSTGRES_KEYS.contains(&key));
         }
         let url = "objects=postgres://app@db/lake?relation=t&key=a,b&columns=x,y&separator=/\
-                   &writable=true&connections=3&timeout=2s&min_batch=5&batch=50&write_partitions=6\
+                   &writable=true&connections=3&timeout=2s&batch=50\
                    &queue_requests=700&queue_bytes=8MiB&join_in_flight=true&password_file=/f";
         let shown = |spec: &PostgresSpec| format!("{:?}", spec.resolve(&environment(&[])).unwrap());
         assert_eq!(shown(&in_file), shown(&spec(url)));

@@ -63,7 +63,7 @@ pub struct Postgres {
     #[arg(long, value_name = "N", value_parser = clients, default_value_t = 300)]
     pub readers: usize,
     /// Further options of busload's table, in process and in the server, as
-    /// connections=4&min_batch=16
+    /// connections=4&batch=512
     #[arg(long, value_name = "QUERY")]
     pub table_options: Option<String>,
     /// Rates of the section rate, in requests per second, as 10000, 10k, 1M

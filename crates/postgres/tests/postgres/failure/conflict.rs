@@ -120,7 +120,7 @@ async fn conflicts_are_retried_several_times_but_not_forever() {
 async fn a_row_that_is_locked_holds_up_its_partition_and_nobody_else() {
     let database = Database::new("locked");
     database.sql("INSERT INTO t VALUES ('a', '0')");
-    let table = table(&database.url(), "timeout=5s&connections=4&write_partitions=4").await;
+    let table = table(&database.url(), "timeout=5s&connections=4").await;
     let observer = database.plain().await;
     let mut other = database.plain().await;
     let transaction = other.transaction().await.unwrap();

@@ -91,8 +91,7 @@ async fn a_way_that_swallows_replies_is_given_up() {
     let proxy = database.proxy();
     // Two write partitions: with one, writes might never have used the remaining connection, and
     // would wait for the answer to its PREPARE.
-    let table =
-        table(&database.url_at(proxy.port()), "timeout=4s&connections=2&write_partitions=2").await;
+    let table = table(&database.url_at(proxy.port()), "timeout=4s&connections=2").await;
     prepared_everywhere(&table).await;
     proxy.stall(Direction::ToClient);
     // Of another key: a write waits for the earlier reads of its key.

@@ -7,9 +7,7 @@ use crate::failure::support::{Database, table_of, until};
 
 /// Writes a bad item between good ones, all in one batch, and returns the bad one's error.
 async fn among_others(database: &Database, query: &str, column: &str, bad: (&str, &str)) -> Error {
-    let table =
-        table_of(&database.url(), &format!("{query}&connections=1&write_partitions=1&timeout=60s"))
-            .await;
+    let table = table_of(&database.url(), &format!("{query}&connections=1&timeout=60s")).await;
     // While the only connection is busy, the others are queued.
     let mut locker = database.plain().await;
     let lock = locker.transaction().await.unwrap();

@@ -33,7 +33,7 @@ async fn a_read_whose_connection_is_cut_is_made_again_on_another_and_succeeds() 
 async fn a_write_whose_connection_is_cut_has_an_unknown_outcome_and_is_not_made_again() {
     let database = Database::new("cut_writes");
     let proxy = database.proxy();
-    let table = table(&database.url_at(proxy.port()), &format!("{QUERY}&write_partitions=2")).await;
+    let table = table(&database.url_at(proxy.port()), QUERY).await;
     database.sql("CREATE TABLE made (k text, v text)");
     database.sql(
         "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \

@@ -70,7 +70,7 @@ async fn restarts_and_kills_under_load_lose_nothing_that_was_acknowledged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_under_way_at_a_kill_is_unknown_or_done_never_reported_as_not_done() {
     let cluster = cluster();
-    let table = table(&cluster.url(), "timeout=1s&connections=4&write_partitions=4").await;
+    let table = table(&cluster.url(), "timeout=1s&connections=4").await;
     let mut unknown = 0;
     // Writes without a pause, so that each kill hits some in flight.
     for _ in 0..3 {

@@ -179,7 +179,7 @@ async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
 #[tokio::test]
 async fn a_bad_value_is_no_error_of_another_request_for_the_same_key() {
     sql("CREATE TABLE write_joined (k text PRIMARY KEY, v varchar(5))");
-    let table = table("relation=write_joined&key=k&writable=true&write_partitions=1").await;
+    let table = table("relation=write_joined&key=k&writable=true&connections=1").await;
     let writes = ["one", "two", "too long"].map(|value| {
         let table = table.clone();
         async move { table.set(b"a", value).await }
@@ -195,8 +195,7 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
     sql(
         "CREATE TABLE write_join (k text PRIMARY KEY, v text, w text, x text NOT NULL DEFAULT 'x')",
     );
-    let single =
-        table("relation=write_join&key=k&columns=v&writable=true&write_partitions=1").await;
+    let single = table("relation=write_join&key=k&columns=v&writable=true&connections=1").await;
     let sets = (0..10).map(|number| {
         let table = single.clone();
         async move { table.set(b"a", number.to_string()).await }
@@ -221,8 +220,7 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
 #[tokio::test]
 async fn columns_of_one_key_join_and_each_request_counts_those_it_added() {
     sql("CREATE TABLE write_union (k text PRIMARY KEY, v text, w text, x text)");
-    let table =
-        table("relation=write_union&key=k&columns=v,w,x&writable=true&write_partitions=1").await;
+    let table = table("relation=write_union&key=k&columns=v,w,x&writable=true&connections=1").await;
     let requests: [&[(&str, &str)]; 3] =
         [&[("v", "1"), ("w", "1")], &[("w", "2")], &[("w", "3"), ("x", "3")]];
     let writes = requests.map(|fields| {

@@ -146,6 +146,8 @@ pub static TABLE: &[Metric] = &[
         QueueOperation(|class| class.batches)),
     counter("busload_queue_batch_entries_total", "Keys in the batches sent.",
         QueueOperation(|class| class.entries)),
+    gauge("busload_queue_batches_in_flight_limit", "Batches that may be in flight now.",
+        QueueOperation(|class| class.batches_in_flight_limit as u64)),
     gauge("busload_queue_batch_entries_max", "Keys in the fullest batch.",
         QueueOperation(|class| class.batch_entries_max as u64)),
     counter("busload_queue_refused_total", "Requests refused because the queue was full.",

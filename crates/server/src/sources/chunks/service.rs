@@ -95,7 +95,6 @@ pub fn start_queue(
         batch_bytes_max: usize::MAX,
         // The store has its own bounds: reads of disks, and a window of parallel remote reads.
         batches_in_flight_max: requests_max,
-        write_partitions: 1,
         dispatch: DispatchPolicy::Immediate,
         // An earlier lookup may have found that there is no such chunk before there was one.
         sharing: Sharing::Waiting,

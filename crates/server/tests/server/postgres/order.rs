@@ -12,7 +12,7 @@ use crate::support::client::{command, text};
 fn a_pipeline_takes_effect_in_its_order() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[]);
-        let table = relation.table("key=pk&writable=true&min_batch=1&timeout=60s");
+        let table = relation.table("key=pk&writable=true&timeout=60s");
         let mut served = Served::start(&[&table], &["--net-threads", net_threads]);
         let mut rng = SimRng::new(5);
         let (mut model, mut requests, mut expected) = (HashMap::new(), Vec::new(), Vec::new());

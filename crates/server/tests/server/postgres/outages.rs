@@ -171,7 +171,7 @@ fn a_postgres_that_stops_answering_is_noticed_by_its_requests_only() {
 #[test]
 fn a_full_line_refuses_at_once() {
     let relation = Relation::of_rows(&[("a", "1")]);
-    let query = "key=pk&timeout=60s&connections=1&queue_requests=10&batch=1&min_batch=1";
+    let query = "key=pk&timeout=60s&connections=1&queue_requests=10&batch=1";
     let mut served = Served::start(&[&relation.table(query)], &[]);
     served.check("GET objects:a -> 1");
     let mut lock = Session::open(relation.cluster);
@@ -263,7 +263,7 @@ fn a_shutdown_does_not_wait_for_a_postgres_that_does_not_answer() {
 #[test]
 fn clients_that_leave_take_their_requests_with_them() {
     let relation = Relation::of_rows(&[("a", "1")]);
-    let query = "key=pk&timeout=60s&connections=1&batch=1&min_batch=1";
+    let query = "key=pk&timeout=60s&connections=1&batch=1";
     let mut served = Served::start(&[&relation.table(query)], &[]);
     served.check("GET objects:a -> 1");
     let mut lock = Session::open(relation.cluster);

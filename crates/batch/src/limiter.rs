@@ -1,0 +1,359 @@
+//! Limit of the batches in flight of one class, found by measuring what a request costs.
+//!
+//! With more batches in flight a request waits less for a free slot; with fewer, batches are larger
+//! and each request costs the backend less. Which matters more depends on the distance to the
+//! backend, on its cores and on the load, so the limiter measures it. The *cost* of a request is
+//! the mean time from when it could be sent to the end of its batch, plus its share of
+//! [`STATEMENT_COST`]: what one more batch costs the backend, counted as waiting. Distance is part
+//! of every request's time, whatever the limit, so it needs no rule of its own.
+//!
+//! * **Periods.** The limiter measures in periods of at least [`PERIOD_BATCHES_MIN`] batches and
+//!   [`PERIOD_MIN`]. A period counts only batches that were sent in it; after a change of the limit
+//!   it begins when the first batch sent under the new limit has ended.
+//! * **Growth.** While requests wait for a slot, the limit doubles from period to period, as long
+//!   as that does not make batches slower by more than [`SERVICE_GROWTH_MAX`].
+//! * **Trials.** Afterwards the limiter tries another limit beside the known one (the *base*) in
+//!   turns: base, other, base, other, base. A trial ends when the difference is clear, or after
+//!   [`PAIRS_MAX`] pairs with the base as before. A higher limit is tried only if requests have
+//!   waited for a slot, a lower one only if all slots were in use. After a trial in vain the same
+//!   is tried again later, each time after twice as many periods, or when the load has changed.
+//! * **Overload.** When the backend says that it has too much to do, the limit halves.
+//!
+//! Comparing measured costs in turns is how PCC Vivace (NSDI 2018) finds a sending rate. Limits
+//! derived from the shortest known time (TCP Vegas) were no choice: on a busy machine even a
+//! request alone takes longer than that, and they would lower the limit where nothing is gained.
+
+use std::time::Duration;
+
+use crate::limits::{
+    LIMIT_INITIAL, PAIRS_MAX, PERIOD_BATCHES_MIN, PERIOD_MIN, RETRIAL_PERIODS_MAX,
+    RETRIAL_PERIODS_MIN, STATEMENT_COST,
+};
+
+/// Growth of a batch's time, as a factor, up to which a doubled limit is kept.
+const SERVICE_GROWTH_MAX: f64 = 1.2;
+/// Share of a request's time spent waiting for a slot that makes a higher limit worth a trial.
+const WAIT_SHARE_MIN: f64 = 0.02;
+/// Difference, as a logarithm, that needs one pair of periods only.
+const CLEAR_AT_ONCE: f64 = 0.2;
+/// Standard errors by which a mean difference must differ from zero.
+const CLEAR_ERRORS: f64 = 1.5;
+/// Least standard error of a mean difference: a few equal pairs prove little.
+const ERROR_MIN: f64 = 0.002;
+/// Change of the base's cost, as a logarithm, that means another load.
+const LOAD_CHANGE: f64 = 0.4;
+
+/// Adaptive limit of the batches in flight of one class.
+#[derive(Debug, Clone)]
+pub(crate) struct Limiter {
+    max: usize,
+    /// Best limit known so far.
+    base: usize,
+    /// Cost in the last period with the base.
+    base_cost: Option<f64>,
+    growth: Growth,
+    trial: Option<Trial>,
+    up: Retrial,
+    down: Retrial,
+    period: Period,
+}
+
+/// Number of the period in which a batch was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeriodNumber(u64);
+
+/// Measured times of a batch that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Measured {
+    pub entries: usize,
+    /// Sum over the entries of the time from when they could be sent until they were.
+    pub waited: Duration,
+    /// Time from sending the batch to its end.
+    pub took: Duration,
+}
+
+/// Doubling of the limit.
+#[derive(Debug, Clone, Copy)]
+enum Growth {
+    Ready,
+    /// The limit was doubled; with the one before, a batch took this long and a request cost this
+    /// much, in seconds.
+    Doubled {
+        from: usize,
+        service: f64,
+        cost: f64,
+    },
+    /// The last doubling made batches slower, or a trial has found a lower limit.
+    Over,
+}
+
+/// Comparison of another limit with the base.
+#[derive(Debug, Clone)]
+struct Trial {
+    limit: usize,
+    /// Cost with `limit` in the period before this one, if this one uses the base.
+    cost: Option<f64>,
+    /// Logarithms of the cost with `limit` over that with the base, one for each pair.
+    pairs: Vec<f64>,
+}
+
+/// Number of periods until a direction may be tried again.
+#[derive(Debug, Clone, Copy)]
+struct Retrial {
+    pause: u32,
+    /// Pause after the next trial in vain.
+    pause_next: u32,
+}
+
+/// Sums of one period.
+#[derive(Debug, Clone, Copy, Default)]
+struct Period {
+    number: u64,
+    /// Time from which batches count; `None` before the first one under this limit has ended.
+    started: Option<Duration>,
+    batches: usize,
+    entries: usize,
+    /// Sums over the entries, in seconds.
+    waited: f64,
+    served: f64,
+    in_flight_max: usize,
+}
+
+enum Verdict {
+    Better,
+    NotBetter,
+    Unclear,
+}
+
+impl Limiter {
+    /// Creates a limiter that never allows more than `max` batches.
+    pub fn new(max: usize) -> Self {
+        Self {
+            max,
+            base: LIMIT_INITIAL.min(max),
+            base_cost: None,
+            growth: Growth::Ready,
+            trial: None,
+            up: Retrial::NOW,
+            down: Retrial::NOW,
+            period: Period::default(),
+        }
+    }
+
+    /// Returns the number of batches that may be in flight now.
+    pub fn limit(&self) -> usize {
+        match &self.trial {
+            Some(trial) if trial.cost.is_none() => trial.limit,
+            _ => self.base,
+        }
+    }
+
+    /// Records that a batch was sent, after which `in_flight` batches are.
+    pub fn sent(&mut self, in_flight: usize) -> PeriodNumber {
+        self.period.in_flight_max = self.period.in_flight_max.max(in_flight);
+        PeriodNumber(self.period.number)
+    }
+
+    /// Records the end of a batch that the backend has served.
+    pub fn ended(&mut self, now: Duration, sent: PeriodNumber, batch: Measured) {
+        if sent.0 != self.period.number {
+            return;
+        }
+        let Some(started) = self.period.started else {
+            self.next_period(Some(now));
+            return;
+        };
+        self.period.add(batch);
+        let enough = PERIOD_BATCHES_MIN.max(self.limit()) <= self.period.batches;
+        if enough && started.saturating_add(PERIOD_MIN) <= now {
+            self.end_period(now);
+        }
+    }
+
+    /// Halves the limit, because the backend has said that it has too much to do.
+    pub fn overloaded(&mut self) {
+        self.base = (self.base / 2).max(1);
+        self.base_cost = None;
+        self.growth = Growth::Over;
+        self.trial = None;
+        self.up.postpone();
+        self.next_period(None);
+    }
+
+    fn end_period(&mut self, now: Duration) {
+        let (before, cost) = (self.limit(), self.period.cost());
+        match self.trial.take() {
+            Some(trial) if trial.cost.is_none() => {
+                self.trial = Some(Trial { cost: Some(cost), ..trial });
+            }
+            Some(trial) => self.end_pair(trial, cost),
+            None => self.end_base_period(cost),
+        }
+        let unchanged = self.limit() == before;
+        self.next_period(unchanged.then_some(now));
+    }
+
+    fn next_period(&mut self, started: Option<Duration>) {
+        let number = self.period.number + 1;
+        self.period = Period { number, started, ..Period::default() };
+    }
+
+    /// Ends a period outside of trials.
+    fn end_base_period(&mut self, cost: f64) {
+        self.up.tick();
+        self.down.tick();
+        let before = self.base_cost.replace(cost);
+        if before.is_some_and(|before| is_other_load(before, cost)) {
+            self.forget();
+        }
+        if !self.grow() {
+            self.trial = self.next_trial();
+        }
+    }
+
+    /// Doubles the limit, or takes the last doubling back. Returns whether it did.
+    fn grow(&mut self) -> bool {
+        let (service, cost) = (self.period.service(), self.period.cost());
+        match self.growth {
+            Growth::Over => return false,
+            Growth::Doubled { from, service: before, cost }
+                if before * SERVICE_GROWTH_MAX < service =>
+            {
+                self.base = from;
+                // If the load has changed, and not the limit made batches slower, the next period
+                // tells by this.
+                self.base_cost = Some(cost);
+                self.growth = Growth::Over;
+                self.up.postpone();
+                return true;
+            }
+            Growth::Doubled { .. } | Growth::Ready => {}
+        }
+        if self.base < self.max && self.has_waited() {
+            self.growth = Growth::Doubled { from: self.base, service, cost };
+            self.base = (2 * self.base).min(self.max);
+            return true;
+        }
+        self.growth = Growth::Ready;
+        false
+    }
+
+    /// Returns the trial to make after a period with the base, if one is worth it.
+    fn next_trial(&self) -> Option<Trial> {
+        let base = self.base;
+        let limit = if base < self.max && self.up.is_due() && self.has_waited() {
+            (base + (base / 2).max(1)).min(self.max)
+        } else if 1 < base && self.down.is_due() && self.is_full() {
+            base - (base / 3).max(1)
+        } else {
+            return None;
+        };
+        Some(Trial { limit, cost: None, pairs: Vec::new() })
+    }
+
+    /// Ends a pair of periods, with the one that used the base again.
+    fn end_pair(&mut self, mut trial: Trial, cost: f64) {
+        let before = self.base_cost.replace(cost);
+        let (Some(before), Some(other)) = (before, trial.cost.take()) else { return };
+        if is_other_load(before, cost) {
+            self.forget();
+            return;
+        }
+        trial.pairs.push(other.ln() - (before.ln() + cost.ln()) / 2.0);
+        let is_up = self.base < trial.limit;
+        let (direction, reverse) =
+            if is_up { (&mut self.up, &mut self.down) } else { (&mut self.down, &mut self.up) };
+        match verdict(&trial.pairs) {
+            Verdict::Unclear => self.trial = Some(trial),
+            Verdict::NotBetter => direction.postpone(),
+            Verdict::Better => {
+                *direction = Retrial::NOW;
+                *reverse = Retrial::NOW;
+                reverse.postpone();
+                self.growth = if is_up { Growth::Ready } else { Growth::Over };
+                self.base = trial.limit;
+                self.base_cost = Some(other);
+            }
+        }
+    }
+
+    /// Forgets what was tried in vain: the load has changed.
+    fn forget(&mut self) {
+        (self.up, self.down) = (Retrial::NOW, Retrial::NOW);
+        if let Growth::Over = self.growth {
+            self.growth = Growth::Ready;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.base <= self.period.in_flight_max
+    }
+
+    /// Returns whether requests have waited for a slot in this period.
+    fn has_waited(&self) -> bool {
+        let Period { waited, served, .. } = self.period;
+        self.is_full() && WAIT_SHARE_MIN * (waited + served) < waited
+    }
+}
+
+fn is_other_load(before: f64, after: f64) -> bool {
+    LOAD_CHANGE < (after / before).ln().abs()
+}
+
+fn verdict(pairs: &[f64]) -> Verdict {
+    let count = pairs.len() as f64;
+    let mean = pairs.iter().sum::<f64>() / count;
+    let margin = if pairs.len() == 1 {
+        CLEAR_AT_ONCE
+    } else {
+        let squares = pairs.iter().map(|pair| (pair - mean).powi(2)).sum::<f64>();
+        CLEAR_ERRORS * (squares / (count - 1.0) / count).sqrt().max(ERROR_MIN)
+    };
+    if mean < -margin {
+        Verdict::Better
+    } else if margin < mean || PAIRS_MAX <= pairs.len() {
+        Verdict::NotBetter
+    } else {
+        Verdict::Unclear
+    }
+}
+
+impl Retrial {
+    const NOW: Self = Self { pause: 0, pause_next: RETRIAL_PERIODS_MIN };
+
+    fn is_due(self) -> bool {
+        self.pause == 0
+    }
+
+    fn tick(&mut self) {
+        self.pause = self.pause.saturating_sub(1);
+    }
+
+    fn postpone(&mut self) {
+        self.pause = self.pause_next;
+        self.pause_next = (2 * self.pause_next).min(RETRIAL_PERIODS_MAX);
+    }
+}
+
+impl Period {
+    fn add(&mut self, batch: Measured) {
+        self.batches += 1;
+        self.entries += batch.entries;
+        self.waited += batch.waited.as_secs_f64();
+        self.served += batch.took.as_secs_f64() * batch.entries as f64;
+    }
+
+    /// Returns the cost of a request in seconds.
+    fn cost(&self) -> f64 {
+        let statements = STATEMENT_COST.as_secs_f64() * self.batches as f64;
+        (self.waited + self.served + statements) / self.entries as f64
+    }
+
+    /// Returns the mean time of the batch that a request was in, in seconds.
+    fn service(&self) -> f64 {
+        self.served / self.entries as f64
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Limiter, Measured};
+use crate::limits::{LIMIT_INITIAL, STATEMENT_COST};
+
+/// A backend some distance away, with requests in a closed loop: as many batches are in flight as
+/// the limiter allows, and they share all `callers`.
+struct World {
+    distance: Duration,
+    /// Batches that the backend serves at a time.
+    cores: usize,
+    per_batch: Duration,
+    per_entry: Duration,
+    callers: usize,
+    now: Duration,
+    limiter: Limiter,
+}
+
+impl World {
+    fn new(distance: Duration, cores: usize, callers: usize) -> Self {
+        Self {
+            distance,
+            cores,
+            per_batch: Duration::from_micros(60),
+            per_entry: Duration::from_micros(2),
+            callers,
+            now: Duration::ZERO,
+            limiter: Limiter::new(32),
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        let mut in_flight = VecDeque::new();
+        while self.now < end {
+            while in_flight.len() < self.limiter.limit().min(self.callers) {
+                let period = self.limiter.sent(in_flight.len() + 1);
+                in_flight.push_back((self.now, period));
+            }
+            let (sent, period) = in_flight.pop_front().expect("the limit is at least one");
+            let slots = in_flight.len() + 1;
+            let entries = self.callers.div_ceil(slots);
+            let work = self.per_batch + self.per_entry * u32::try_from(entries).unwrap();
+            // The backend finishes one batch in this time; a batch waits for those before it.
+            let step = (work / u32::try_from(self.cores).unwrap())
+                .max((work + self.distance) / u32::try_from(slots).unwrap());
+            self.now += step;
+            let took = self.now - sent;
+            // Callers come back evenly, and wait for the next slot if all are in use.
+            let waits = if slots < self.callers { step / 2 } else { Duration::ZERO };
+            let waited = waits * u32::try_from(entries).unwrap();
+            self.limiter.ended(self.now, period, Measured { entries, waited, took });
+        }
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn limit_starts_small_and_never_leaves_its_bounds() {
+    assert_eq!(Limiter::new(32).limit(), LIMIT_INITIAL);
+    assert_eq!(Limiter::new(1).limit(), 1);
+    let mut limiter = Limiter::new(32);
+    for _ in 0..10 {
+        limiter.overloaded();
+        assert!(1 <= limiter.limit());
+    }
+}
+
+#[test]
+fn limit_grows_with_distance_when_the_backend_is_idle() {
+    let mut world = World::new(Duration::from_millis(5), 64, 300);
+    world.run(SECOND);
+    assert!(16 <= world.limiter.base, "{}", world.limiter.base);
+}
+
+#[test]
+fn limit_is_small_beside_a_backend_with_one_core() {
+    let mut world = World::new(Duration::ZERO, 1, 300);
+    world.run(SECOND);
+    assert!(world.limiter.base <= 3, "{}", world.limiter.base);
+}
+
+#[test]
+fn limit_follows_a_change_of_distance_both_ways() {
+    let mut world = World::new(Duration::ZERO, 1, 300);
+    for (distance, low, high) in [(0, 1, 3), (5, 12, 32), (0, 1, 3)] {
+        world.distance = Duration::from_millis(distance);
+        world.run(SECOND);
+        let base = world.limiter.base;
+        assert!(low <= base && base <= high, "{base} at {distance} ms");
+    }
+}
+
+#[test]
+fn overload_halves_the_limit_at_once() {
+    let mut world = World::new(Duration::from_millis(5), 64, 300);
+    world.run(SECOND);
+    let before = world.limiter.base;
+    world.limiter.overloaded();
+    assert_eq!(world.limiter.limit(), before / 2);
+}
+
+#[test]
+fn batch_of_an_earlier_period_does_not_count() {
+    let mut limiter = Limiter::new(32);
+    let sent = limiter.sent(LIMIT_INITIAL);
+    limiter.overloaded();
+    let huge = Measured { entries: 1, waited: SECOND, took: SECOND };
+    limiter.ended(SECOND, sent, huge);
+    assert_eq!((limiter.period.batches, limiter.period.started), (0, None));
+}
+
+#[test]
+fn statement_has_a_price_so_that_equal_times_mean_fewer_batches() {
+    let price = STATEMENT_COST.as_secs_f64();
+    let cost = |batches: usize| {
+        let mut period = super::Period::default();
+        (0..batches).for_each(|_| {
+            period.add(Measured { entries: 100 / batches, waited: Duration::ZERO, took: SECOND });
+        });
+        period.cost()
+    };
+    assert!((cost(10) - cost(5) - 5.0 * price / 100.0).abs() < 1e-9);
+}
