@@ -23,6 +23,7 @@ mod cleanup;
 mod cli;
 mod clock;
 mod counters;
+mod delay_proxy;
 mod experiment;
 mod failures;
 mod harness;

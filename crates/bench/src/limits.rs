@@ -63,6 +63,14 @@ pub const STOP: Duration = Duration::from_secs(120);
 /// Between two looks at something that gives no event.
 pub const POLL: Duration = Duration::from_millis(2);
 
+/// Bytes that the proxy between busload and Postgres holds in one direction of a connection.
+pub const DELAY_BUFFER_BYTES: usize = 4 << 20;
+/// Time before something is due from which on that proxy does not sleep: a sleep ends late by some
+/// microseconds.
+pub const DELAY_SPIN: Duration = Duration::from_micros(5);
+/// Longest round-trip time that is added.
+pub const DISTANCE_MAX: Duration = Duration::from_secs(1);
+
 /// Bytes of a row of the Postgres experiment and its place in the index, with some room:
 /// shared_buffers by default.
 pub const TABLE_BYTES_PER_ROW: u64 = 200;
