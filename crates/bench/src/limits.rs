@@ -71,6 +71,15 @@ pub const DELAY_SPIN: Duration = Duration::from_micros(5);
 /// Longest round-trip time that is added.
 pub const DISTANCE_MAX: Duration = Duration::from_secs(1);
 
+/// Most statements that measure what the proxy adds, and the longest time of their distances.
+pub const PINGS: u128 = 300;
+pub const PINGS_TIME: Duration = Duration::from_secs(1);
+
+/// Rows of the Postgres experiment that are loaded in one transaction: what an interrupted load
+/// does again.
+pub const LOAD_TRANSACTION_ROWS: u64 = 500_000;
+/// Rows of one message of COPY.
+pub const LOAD_PIECE_ROWS: usize = 1_000;
 /// Bytes of a row of the Postgres experiment and its place in the index, with some room:
 /// shared_buffers by default.
 pub const TABLE_BYTES_PER_ROW: u64 = 200;
