@@ -65,9 +65,9 @@ pub const POLL: Duration = Duration::from_millis(2);
 
 /// Bytes that the proxy between busload and Postgres holds in one direction of a connection.
 pub const DELAY_BUFFER_BYTES: usize = 4 << 20;
-/// Time before something is due from which on that proxy does not sleep: a sleep ends late by some
-/// microseconds.
-pub const DELAY_SPIN: Duration = Duration::from_micros(5);
+/// Time before something is due from which on that proxy polls instead of sleeping: waking up takes
+/// about as long, so that this costs hardly any processor time.
+pub const DELAY_SPIN: Duration = Duration::from_micros(20);
 /// Longest round-trip time that is added.
 pub const DISTANCE_MAX: Duration = Duration::from_secs(1);
 

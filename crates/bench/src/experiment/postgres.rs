@@ -62,7 +62,7 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
             let window = best.map_or(WINDOW_KEYS, |row| row.case.approach.number);
             for (clients, cases) in groups(arguments, section, distance, window) {
                 let text = distance_text(distance);
-                let title = format!("{}: {clients} clients, distance {text}", section.title());
+                let title = format!("{}; clients {clients}, distance {text}", section.title());
                 let measure = |case: &_, round| bench.measure(case, round);
                 table.group(&title, &cases, common.rounds.rounds, measure)?;
             }

@@ -26,7 +26,7 @@ Ways (--case): each of many clients asks for one row by key, waits for it, and a
 
 Distance (--distance): every connection to Postgres, also those of the busload server, goes through
   a proxy in this program that adds so much round-trip time, half of it each way, and no limit of
-  bandwidth. A note says what the proxy adds to a statement beyond that.
+  bandwidth. The first line says how much longer than that a statement takes.
 
 The table: busload_bench(pk text COLLATE \"C\" PRIMARY KEY, payload text), keys of 20 digits and
   payloads of 35 bytes that end with the key, by which every reply is checked. It is loaded by COPY;

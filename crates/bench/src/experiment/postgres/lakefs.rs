@@ -84,7 +84,7 @@ pub fn lakefs(arguments: &Lakefs) -> Result<()> {
             });
             let cases: Vec<_> = cases.collect();
             let text = distance_text(distance);
-            let title = format!("{readers} readers, distance {text}, runs of {locality} keys");
+            let title = format!("Readers {readers}, distance {text}, locality {locality}");
             let measure = |case: &_, round| bench.measure(case, round);
             table.group(&title, &cases, common.rounds.rounds, measure)?;
         }

@@ -78,7 +78,7 @@ impl Route {
         let text = distance_text(self.distance);
         Ok(Some(format!(
             "distance {text}: a ping takes {direct:.0} us directly and {through:.0} us through the \
-             proxy, which adds {added:.0} us to its distance (medians of {count})"
+             proxy, {added:.0} us more than the distance (medians of {count})"
         )))
     }
 }
