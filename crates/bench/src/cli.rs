@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::experiment::{Chunks, Connections, Disk, Dolt, Growth, Kv, Postgres, Recovery};
+use crate::experiment::{Chunks, Connections, Disk, Dolt, Growth, Kv, Lakefs, Postgres, Recovery};
 pub use crate::server::busload_at;
 
 const ABOUT: &str = "\
@@ -51,6 +51,8 @@ pub enum Command {
     Connections(Connections),
     /// Many clients' single-key reads and writes of a Postgres table, batched and not
     Postgres(Box<Postgres>),
+    /// Reads of a Postgres table in batches as lakeFS published them, and by busload
+    Lakefs(Box<Lakefs>),
     /// Chunks of a store that is milliseconds away: read directly, and through busload cold,
     /// filling and warm
     Chunks(Box<Chunks>),

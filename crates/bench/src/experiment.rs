@@ -16,6 +16,6 @@ pub use self::{
     dolt::{Dolt, dolt},
     growth::{Growth, growth},
     kv::{Connections, Kv, connections, kv},
-    postgres::{Postgres, postgres},
+    postgres::{Lakefs, Postgres, lakefs, postgres},
     recovery::{Recovery, recovery},
 };

@@ -1,17 +1,19 @@
 //! Experiments against busload and its peers, over the protocols they speak.
 //!
 //! ```text
-//!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, dolt, disk}
+//!   cli --> experiment::{kv, growth, recovery, connections, postgres, lakefs, chunks, dolt,
+//!              |          disk}
 //!              |
 //!              +--> harness: cases in rounds, medians, ratios, table, CSV, targets, charts
 //!              +--> server: programs, started, pinned, stopped by cleanup in any case
+//!              +--> delay_proxy: a distance to a server
 //!              +--> remote, store: an S3 server in this process, as far away as asked for
 //!              +--> measure --> load: one thread, one epoll, requests built ahead
 //!              +--> counters: what a load saw; failures: what was refused or wrong
 //! ```
 //!
-//! The server is measured from outside, as its peers are; only `postgres` also uses busload's
-//! library for Postgres tables, in this process, where `chunks` and `dolt` run the S3 server that
+//! The server is measured from outside, as its peers are; only `postgres` and `lakefs` also use
+//! busload's library for Postgres tables, in this process, where `chunks` and `dolt` run the S3 server that
 //! busload reads from. The bench runs on Linux only: it pins processes, and the open loop needs
 //! `epoll_pwait2`. Elsewhere this library is empty.
 
@@ -23,6 +25,7 @@ mod cleanup;
 mod cli;
 mod clock;
 mod counters;
+mod delay_proxy;
 mod experiment;
 mod failures;
 mod harness;
@@ -54,6 +57,7 @@ pub fn run() -> ExitCode {
         Command::Recovery(arguments) => experiment::recovery(arguments),
         Command::Connections(arguments) => experiment::connections(arguments),
         Command::Postgres(arguments) => experiment::postgres(arguments),
+        Command::Lakefs(arguments) => experiment::lakefs(arguments),
         Command::Chunks(arguments) => experiment::chunks(arguments),
         Command::Dolt(arguments) => experiment::dolt(arguments),
         Command::Disk(arguments) => experiment::disk(arguments),

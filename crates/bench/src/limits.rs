@@ -63,6 +63,23 @@ pub const STOP: Duration = Duration::from_secs(120);
 /// Between two looks at something that gives no event.
 pub const POLL: Duration = Duration::from_millis(2);
 
+/// Bytes that the proxy between busload and Postgres holds in one direction of a connection.
+pub const DELAY_BUFFER_BYTES: usize = 4 << 20;
+/// Time before something is due from which on that proxy polls instead of sleeping: waking up takes
+/// about as long, so that this costs hardly any processor time.
+pub const DELAY_SPIN: Duration = Duration::from_micros(20);
+/// Longest round-trip time that is added.
+pub const DISTANCE_MAX: Duration = Duration::from_secs(1);
+
+/// Most statements that measure what the proxy adds, and the longest time of their distances.
+pub const PINGS: u128 = 300;
+pub const PINGS_TIME: Duration = Duration::from_secs(1);
+
+/// Rows of the Postgres experiment that are loaded in one transaction: what an interrupted load
+/// does again.
+pub const LOAD_TRANSACTION_ROWS: u64 = 500_000;
+/// Rows of one message of COPY.
+pub const LOAD_PIECE_ROWS: usize = 1_000;
 /// Bytes of a row of the Postgres experiment and its place in the index, with some room:
 /// shared_buffers by default.
 pub const TABLE_BYTES_PER_ROW: u64 = 200;

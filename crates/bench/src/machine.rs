@@ -81,9 +81,14 @@ pub fn family_cpu_ns(parent: Pid) -> Option<u64> {
         let stat = read(pid, "stat")?;
         (parent_in(&stat)? == parent).then_some(())?;
         // A session is a single thread, which `schedstat` is about: exact where the kernel says so.
-        read(pid, "schedstat").and_then(|text| word(&text, 0)).or_else(|| cpu_ns(&stat, 2))
+        thread_cpu_ns_of(pid).or_else(|| cpu_ns(&stat, 2))
     });
     Some(own_ns + children_ns.sum::<u64>())
+}
+
+/// Processor time of one thread, in nanoseconds.
+pub fn thread_cpu_ns_of(thread: Pid) -> Option<u64> {
+    read(thread, "schedstat").and_then(|text| word(&text, 0))
 }
 
 /// Returns the parent of a process, if that process has this name.

@@ -181,7 +181,7 @@ impl Runner<'_> {
             }
             let pid = server.map(Server::pid);
             let answering = pid.map_or(Answering::Nobody, Answering::Process);
-            let watched = Watched { answering, postgres: None };
+            let watched = Watched { answering, ..Watched::default() };
             let start = Mark::now(watched);
             let until_ns = now_ns() + duration_ns(*seconds);
             let is_repeated = matches!(way, Way::Warm | Way::Near);

@@ -77,7 +77,10 @@ pub const MEAN_US: Number = Number::new("mean_us", "mean us");
 pub const P50_US: Number = Number::new("p50_us", "p50 us");
 pub const P99_US: Number = Number::new("p99_us", "p99 us");
 pub const P999_US: Number = Number::new("p999_us", "p99.9 us");
+pub const MIN_US: Number = Number::new("min_us", "min us");
 pub const MAX_US: Number = Number::new("max_us", "max us");
+/// Requests, rows or chunks that were answered.
+pub const ANSWERED: Number = Number::count("reads", "reads");
 /// Delay of an open loop's requests, 99th percentile.
 pub const LATE_P99_US: Number = Number::new("late_p99_us", "late p99 us");
 /// Processors that the load used: its thread, or this whole program.
@@ -86,6 +89,8 @@ pub const CPU_LOAD: Number = Number::new("cpu_load", "cpu: load");
 pub const CPU_SERVER: Number = Number::new("cpu_server", "server");
 /// Processors that Postgres used, where it runs here.
 pub const CPU_POSTGRES: Number = Number::new("cpu_postgres", "postgres");
+/// Processors that a proxy in this program used.
+pub const CPU_PROXY: Number = Number::new("cpu_proxy", "proxy");
 /// Processors used by programs that have nothing to do with it, and by the machine's host.
 pub const CPU_OTHERS: Number = Number::new("cpu_others", "others");
 /// Share of the time in which this program waited for a processor or the host took one away.
@@ -131,6 +136,8 @@ impl Sample {
             .with(MEAN_US, mean_us(&counters.latency_ns))
             .with(P50_US, percentile_us(&counters.latency_ns, 50.0))
             .with(P99_US, percentile_us(&counters.latency_ns, 99.0))
+            .with(MIN_US, percentile_us(&counters.latency_ns, 0.0))
+            .with(ANSWERED, float(counters.answered))
             .with(MAX_US, percentile_us(&counters.latency_ns, 100.0))
             .with(LATE_P99_US, (!counters.late_ns.is_empty()).then_some(late_us))
             .count("unanswered", counters.unanswered)
@@ -177,6 +184,7 @@ impl Sample {
         self.with(CPU_LOAD, usage.own)
             .with(CPU_SERVER, usage.server)
             .with(CPU_POSTGRES, usage.postgres)
+            .with(CPU_PROXY, usage.proxy)
             .with(CPU_OTHERS, usage.others)
     }
 

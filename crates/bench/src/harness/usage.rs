@@ -4,7 +4,9 @@ use rustix::process::{Pid, getpid};
 
 use crate::{
     clock::{now_ns, own_cpu_ns, thread_cpu_ns},
-    machine::{busy_ns, family_cpu_ns, process_cpu_ns, run_queue_wait_ns, steal_ns},
+    machine::{
+        busy_ns, family_cpu_ns, process_cpu_ns, run_queue_wait_ns, steal_ns, thread_cpu_ns_of,
+    },
     stats::float,
 };
 
@@ -32,6 +34,8 @@ pub struct Watched {
     pub answering: Answering,
     /// The Postgres server, if it runs here.
     pub postgres: Option<Pid>,
+    /// A thread of this program that is not part of the load.
+    pub proxy: Option<Pid>,
 }
 
 /// The clocks at one moment.
@@ -43,6 +47,7 @@ pub struct Mark {
     own_ns: u64,
     server_ns: Option<u64>,
     postgres_ns: Option<u64>,
+    proxy_ns: Option<u64>,
     /// Time that the machine's processors spent in programs, and that the host took away.
     busy_ns: Option<u64>,
     steal_ns: Option<u64>,
@@ -58,6 +63,7 @@ impl Mark {
             own_ns: own_cpu_ns(),
             server_ns: watched.answering.cpu_ns(),
             postgres_ns: watched.postgres.and_then(family_cpu_ns),
+            proxy_ns: watched.proxy.and_then(thread_cpu_ns_of),
             busy_ns: busy_ns(),
             steal_ns: steal_ns(),
             wait_ns: run_queue_wait_ns(getpid()),
@@ -71,10 +77,11 @@ pub struct Usage {
     pub wall_s: f64,
     /// Used by the thread that read the clocks.
     pub thread: f64,
-    /// Used by this whole program.
+    /// Used by this whole program, without the thread of a proxy.
     pub own: f64,
     pub server: Option<f64>,
     pub postgres: Option<f64>,
+    pub proxy: Option<f64>,
     /// Used by programs that have nothing to do with it, and by the machine's host.
     pub others: f64,
     /// Share of the time in which threads of this program waited for a processor, or the host took
@@ -88,18 +95,20 @@ impl Usage {
         let share = |of: fn(&Mark) -> Option<u64>| {
             Some(float(of(end)?.saturating_sub(of(start)?)) / wall_ns)
         };
-        let own = share(|mark| Some(mark.own_ns)).unwrap_or(0.0);
+        let whole = share(|mark| Some(mark.own_ns)).unwrap_or(0.0);
         let server = share(|mark| mark.server_ns);
         let postgres = share(|mark| mark.postgres_ns);
-        let known = own + server.unwrap_or(0.0) + postgres.unwrap_or(0.0);
+        let proxy = share(|mark| mark.proxy_ns);
+        let known = whole + server.unwrap_or(0.0) + postgres.unwrap_or(0.0);
         let busy = share(|mark| mark.busy_ns).unwrap_or(known);
         let stolen = share(|mark| mark.steal_ns).unwrap_or(0.0);
         Self {
             wall_s: wall_ns / 1e9,
             thread: share(|mark| Some(mark.thread_ns)).unwrap_or(0.0),
-            own,
+            own: (whole - proxy.unwrap_or(0.0)).max(0.0),
             server,
             postgres,
+            proxy,
             others: (busy - known).max(0.0) + stolen,
             lost: share(|mark| mark.wait_ns).unwrap_or(0.0) + stolen,
         }
@@ -119,10 +128,12 @@ mod tests {
             busy_ns: Some(used * 4),
             steal_ns: Some(0),
             postgres_ns: Some(used * 2),
+            proxy_ns: Some(used / 4),
             ..Mark::default()
         };
         let usage = Usage::between(&mark(0, 0), &mark(1_000, 500));
-        let Usage { thread, own, server, postgres, others, .. } = usage;
-        assert_eq!((thread, own, server, postgres, others), (0.25, 0.5, None, Some(1.0), 0.5));
+        let Usage { thread, own, server, postgres, proxy, others, .. } = usage;
+        assert_eq!((thread, own, proxy), (0.25, 0.375, Some(0.125)));
+        assert_eq!((server, postgres, others), (None, Some(1.0), 0.5));
     }
 }

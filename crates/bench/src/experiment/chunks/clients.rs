@@ -78,7 +78,7 @@ impl Load<'_> {
                 }
             }
         });
-        let mark = || Mark::now(Watched { answering, postgres: None });
+        let mark = || Mark::now(Watched { answering, ..Watched::default() });
         let warmed_up = async {
             tokio::time::sleep(warm_up).await;
             mark()

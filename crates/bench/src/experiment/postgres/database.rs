@@ -9,17 +9,15 @@ use rustix::process::Pid;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, Row, types::ToSql};
 
-use super::{arguments::Postgres, direct::connect};
+use super::{arguments::Common, direct::connect};
 use crate::{
-    cli::bail_usage,
-    clock::now_ns,
     failures::Failure,
     limits::TABLE_BYTES_PER_ROW,
     machine::{memory_bytes, parent_named},
-    stats::float,
 };
 
-pub const RELATION: &str = "random_read_test";
+/// Table of the bench, which nobody else has: it is dropped at the end.
+pub const RELATION: &str = "busload_bench";
 
 /// Digits of a key.
 pub const KEY_BYTES: usize = 20;
@@ -68,7 +66,7 @@ pub struct Database {
     /// Address of the server for the driver.
     pub config: Config,
     cluster: Option<Cluster>,
-    is_kept: bool,
+    ending: Ending,
     /// Connection for everything that is not measured.
     admin: Client,
     /// Runs only while somebody asks; so the idle connection costs nothing.
@@ -76,32 +74,55 @@ pub struct Database {
     counts_statements: bool,
 }
 
+/// What becomes of the table and of a cluster when the run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Nothing: a given Postgres keeps the table, or has none yet; a cluster is removed.
+    Nothing,
+    /// A given Postgres loses the table.
+    DropTable,
+    /// A kept cluster is stopped in order, so that the next start has nothing to recover.
+    StopCluster,
+}
+
+/// Parses the URL of a Postgres, whose password is in the environment.
+pub fn config_of(url: &str) -> Result<Config> {
+    let mut config: Config = url.parse().context("the URL of Postgres")?;
+    if let Ok(password) = std::env::var("PGPASSWORD") {
+        config.password(password);
+    }
+    config.application_name("busload-bench");
+    Ok(config)
+}
+
 impl Database {
-    /// Connects to the given one, or makes a cluster or starts a kept one. Loads the table if it is
-    /// not there.
-    pub fn open(arguments: &Postgres) -> Result<Self> {
-        let cluster = match &arguments.url {
+    /// Connects to the given one, or makes a cluster or starts a kept one, for rows with so many
+    /// connections. Loads the table if it is not there.
+    pub fn open(arguments: &Common, connections: usize) -> Result<Self> {
+        let cluster = match &arguments.database {
             Some(_) => None,
-            None => Some(start_cluster(arguments)?),
+            None => Some(start_cluster(arguments, connections)?),
         };
-        let given = || arguments.url.clone().unwrap_or_default();
+        let given = || arguments.database.clone().unwrap_or_default();
         let url = cluster.as_ref().map_or_else(given, Cluster::url);
-        let mut config: Config = url.parse().context("the URL of Postgres")?;
-        if let Ok(password) = std::env::var("PGPASSWORD") {
-            config.password(password);
-        }
-        config.application_name("busload-bench");
+        let config = config_of(&url)?;
         let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
         let admin = runtime.block_on(connect(&config))?;
-        let (is_kept, counts_statements) = (arguments.cluster.is_some(), true);
+        let ending = match arguments.cluster {
+            Some(_) => Ending::StopCluster,
+            None => Ending::Nothing,
+        };
         let mut database =
-            Self { url, config, cluster, is_kept, admin, runtime, counts_statements };
+            Self { url, config, cluster, ending, admin, runtime, counts_statements: true };
         let make = format!("CREATE EXTENSION IF NOT EXISTS {COUNTER}");
         if let Err(error) = database.execute(&make).and_then(|()| database.statements()) {
             eprintln!("no {COUNTER} ({error:#}): statements are not counted");
             database.counts_statements = false;
         }
-        database.prepare(arguments)?;
+        database.prepare(arguments.rows)?;
+        if arguments.database.is_some() && !arguments.keep {
+            database.ending = Ending::DropTable;
+        }
         Ok(database)
     }
 
@@ -151,83 +172,40 @@ impl Database {
         Ok(self.runtime.block_on(self.admin.query(sql, parameters))?)
     }
 
-    fn query_one(&self, sql: &str) -> Result<Row> {
+    pub fn query_one(&self, sql: &str) -> Result<Row> {
         Ok(self.runtime.block_on(self.admin.query_one(sql, &[]))?)
     }
 
-    /// Sees to it that the table has exactly the rows asked for, and that they are in memory as far
-    /// as there is room. A table we loaded says in its comment how many rows it has: counting
-    /// hundreds of millions takes minutes.
-    fn prepare(&self, &Postgres { rows, reload, .. }: &Postgres) -> Result<()> {
-        let comment = format!("busload-bench: {rows} rows");
-        let sql = format!(
-            "SELECT obj_description(oid, 'pg_class') FROM pg_class \
-             WHERE oid = to_regclass('{RELATION}')"
-        );
-        let found: Option<Option<String>> = self.query(&sql, &[])?.first().map(|row| row.get(0));
-        match found {
-            Some(found) if !reload && found.as_ref() == Some(&comment) => {
-                eprintln!("{RELATION}: {rows} rows are there");
-            }
-            // A cluster of ours holds nothing but what we put there.
-            Some(_) if !reload && self.cluster.is_none() => bail_usage!(
-                "{RELATION} is there and is not the {rows} rows that this program loads; \
-                 --reload replaces it"
-            ),
-            _ => self.load(rows, &comment)?,
-        }
-        let prewarm = format!(
-            "CREATE EXTENSION IF NOT EXISTS pg_prewarm; \
-             SELECT pg_prewarm('{RELATION}'), pg_prewarm('{RELATION}_pkey')"
-        );
-        if let Err(error) = self.execute(&prewarm) {
-            eprintln!("no pg_prewarm ({error:#}): the first rows measure a table that is not warm");
-        }
-        Ok(())
-    }
-
-    /// Loads the table in one transaction: an interrupted load leaves nothing behind. The server
-    /// makes the rows itself, in the order of their keys, and the index afterwards.
-    fn load(&self, rows: u64, comment: &str) -> Result<()> {
-        eprintln!("{RELATION}: loading {rows} rows");
-        let started_ns = now_ns();
-        self.execute(&format!(
-            "BEGIN; DROP TABLE IF EXISTS {RELATION}; \
-             CREATE TABLE {RELATION} (pk text COLLATE \"C\", payload text); \
-             COMMENT ON TABLE {RELATION} IS '{comment}'; \
-             INSERT INTO {RELATION} SELECT key, '{LOADED}' || key \
-             FROM (SELECT lpad(number::text, {KEY_BYTES}, '0') AS key \
-             FROM generate_series(0::int8, {rows} - 1) number) keys; \
-             ALTER TABLE {RELATION} ADD PRIMARY KEY (pk); COMMIT"
-        ))?;
-        self.execute(&format!("VACUUM (FREEZE, ANALYZE) {RELATION}"))?;
-        eprintln!("loaded {rows} rows in {:.1} s", float(now_ns() - started_ns) / 1e9);
-        if let Err(error) = self.execute("CHECKPOINT") {
-            eprintln!("no checkpoint after loading: {error:#}");
-        }
-        Ok(())
+    /// Waits for something that is asked on the connection that is not measured.
+    pub fn on_admin<T>(&self, ask: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+        self.runtime.block_on(ask(&self.admin))
     }
 }
 
 impl Drop for Database {
-    /// A kept cluster ends in order, so that the next start has nothing to recover; what is not
-    /// kept is removed anyway.
     fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.as_ref().filter(|_| self.is_kept) {
-            let _ = cluster.stop(StopMode::Fast);
+        match self.ending {
+            Ending::Nothing => {}
+            Ending::DropTable => {
+                if let Err(error) = self.execute(&format!("DROP TABLE IF EXISTS {RELATION}")) {
+                    eprintln!("cannot drop {RELATION}: {error:#}");
+                }
+            }
+            Ending::StopCluster => {
+                let _ = self.cluster.as_ref().map(|cluster| cluster.stop(StopMode::Fast));
+            }
         }
     }
 }
 
-fn start_cluster(arguments: &Postgres) -> Result<Cluster> {
-    let Postgres { rows, pg_setting, cluster, .. } = arguments;
+fn start_cluster(arguments: &Common, connections: usize) -> Result<Cluster> {
+    let Common { rows, pg_setting, cluster, .. } = arguments;
     let memory = memory_bytes().unwrap_or(u64::MAX) / 10 * 4;
     let buffers = (rows.saturating_mul(TABLE_BYTES_PER_ROW).min(memory) >> 20).max(128);
-    let connections = arguments.case.iter().map(|approach| approach.number).max();
     let settings = [
         ("shared_buffers", format!("{buffers}MB")),
         // Those of busload come on top.
-        ("max_connections", (connections.unwrap_or_default() + 100).to_string()),
+        ("max_connections", (connections + 100).to_string()),
         ("checkpoint_timeout", "30min".to_owned()),
         ("max_wal_size", "8GB".to_owned()),
         ("shared_preload_libraries", COUNTER.to_owned()),

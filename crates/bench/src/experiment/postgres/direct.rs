@@ -2,7 +2,7 @@
 //!
 //! Not batched: one prepared statement for one key, on one of a few connections. Clients that find
 //! no connection free wait for one, in order of arrival: their waiting is part of the response
-//! time. The ceiling: statements with very many keys that follow each other without a pause. No
+//! time. Or clients share connections without waiting, in a pipeline. The ceiling: statements with very many keys that follow each other without a pause. No
 //! way of batching single-key reads can be faster than that on this machine.
 
 use std::{
@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use futures_util::future::try_join_all;
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
@@ -48,17 +49,16 @@ pub enum Query {
     Upsert(u64),
 }
 
-type Session = (Client, Statement);
-
-/// Connections, each of which answers one request at a time.
-pub struct Pool {
+/// A connection and the statement that it repeats.
+struct Session {
+    client: Client,
+    statement: Statement,
     query: Query,
-    idle: Mutex<Vec<Session>>,
-    free: Semaphore,
 }
 
-impl Pool {
-    pub async fn open(config: Config, connections: usize, query: Query) -> Result<Self> {
+impl Session {
+    /// Opens connections, all at once: they may be far.
+    async fn open(config: &Config, count: usize, query: Query) -> Result<Vec<Self>> {
         let sql = match query {
             Query::Read => format!("SELECT payload FROM {RELATION} WHERE pk = $1"),
             Query::Ceiling(_) => {
@@ -69,21 +69,16 @@ impl Pool {
                  ON CONFLICT (pk) DO UPDATE SET payload = excluded.payload"
             ),
         };
-        let mut idle = Vec::with_capacity(connections);
-        for _ in 0..connections {
-            let client = connect(&config).await?;
+        let open = async || {
+            let client = connect(config).await?;
             let statement = client.prepare(&sql).await?;
-            idle.push((client, statement));
-        }
-        Ok(Self { query, idle: Mutex::new(idle), free: Semaphore::new(connections) })
+            Ok(Self { client, statement, query })
+        };
+        try_join_all((0..count).map(|_| open())).await
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn ask_on(&self, session: &Session, row: u64) -> Result<u64, Failure> {
-        let (client, statement) = session;
+    async fn ask(&self, row: u64) -> Result<u64, Failure> {
+        let Self { client, statement, .. } = self;
         match self.query {
             Query::Read => {
                 let found = client.query_opt(statement, &[&key(row)]).await.map_err(refused)?;
@@ -115,15 +110,49 @@ impl Pool {
     }
 }
 
+/// Connections, each of which answers one request at a time.
+pub struct Pool {
+    idle: Mutex<Vec<Session>>,
+    free: Semaphore,
+}
+
+impl Pool {
+    pub async fn open(config: Config, connections: usize, query: Query) -> Result<Self> {
+        let idle = Mutex::new(Session::open(&config, connections, query).await?);
+        Ok(Self { idle, free: Semaphore::new(connections) })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Target for Pool {
     async fn ask(&self, Request { row, .. }: Request) -> Result<u64, Failure> {
         let _permit = self.free.acquire().await.expect("the semaphore is never closed");
         let session = self.idle().pop();
         // A task that was ended has not given its connection back: the load is over.
         let Some(session) = session else { return pending().await };
-        let outcome = self.ask_on(&session, row).await;
+        let outcome = session.ask(row).await;
         self.idle().push(session);
         outcome
+    }
+}
+
+/// Connections that clients share: the driver sends a request without waiting for earlier replies.
+pub struct Pipelines {
+    sessions: Vec<Session>,
+}
+
+impl Pipelines {
+    pub async fn open(config: Config, connections: usize, query: Query) -> Result<Self> {
+        Ok(Self { sessions: Session::open(&config, connections, query).await? })
+    }
+}
+
+impl Target for Pipelines {
+    async fn ask(&self, Request { client, row, .. }: Request) -> Result<u64, Failure> {
+        self.sessions[client % self.sessions.len()].ask(row).await
     }
 }
 

@@ -11,7 +11,10 @@
 use std::{
     future::Future,
     num::NonZeroU64,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -58,6 +61,8 @@ pub struct Plan {
     /// Rows of the table.
     pub rows: u64,
     pub stamp: Option<u64>,
+    /// Length of the runs of neighbouring rows that are asked for; with 1 every row is random.
+    pub locality: u64,
     pub seed: u64,
 }
 
@@ -77,7 +82,8 @@ pub fn run<T: Target>(
     plan: Plan,
     window: Window,
 ) -> Result<Counters> {
-    let load = Arc::new(Load { target, plan, window, counters: Mutex::new(Counters::new()?) });
+    let (asked, counters) = (AtomicU64::new(0), Mutex::new(Counters::new()?));
+    let load = Arc::new(Load { target, plan, window, asked, counters });
     match plan.rate {
         None => runtime.block_on(run_closed(&load))?,
         Some(rate) => thread::scope(|scope| {
@@ -93,6 +99,8 @@ struct Load<T> {
     target: T,
     plan: Plan,
     window: Window,
+    /// Rows asked for so far, by all clients.
+    asked: AtomicU64,
     counters: Mutex<Counters>,
 }
 
@@ -101,10 +109,12 @@ impl<T: Target> Load<T> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the random numbers of a client.
-    fn random(&self, client: usize) -> Random {
-        let client = u64::try_from(client).expect("a count fits in 64 bits");
-        Random::new(Random::new(self.plan.seed ^ client.rotate_left(32)).next())
+    /// Chooses the row of the next request, whoever makes it.
+    fn next_row(&self) -> u64 {
+        let Plan { rows, locality, seed, .. } = self.plan;
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let first = Random::new(seed.rotate_left(40) ^ (number / locality)).below(rows);
+        (first + number % locality) % rows
     }
 
     /// Notes the answer to a request that was sent, or due, at `since_ns`.
@@ -122,10 +132,9 @@ impl<T: Target> Load<T> {
     }
 
     async fn repeat(self: Arc<Self>, client: usize) {
-        let Plan { rows, stamp, .. } = self.plan;
-        let (mut random, mut asked_ns) = (self.random(client), now_ns());
+        let (stamp, mut asked_ns) = (self.plan.stamp, now_ns());
         while asked_ns < self.window.until_ns {
-            let row = random.below(rows);
+            let row = self.next_row();
             let outcome = self.target.ask(Request { client, row, stamp }).await;
             let answered_ns = now_ns();
             self.note(row, outcome, asked_ns, answered_ns);
@@ -157,8 +166,7 @@ async fn run_closed<T: Target>(load: &Arc<Load<T>>) -> Result<()> {
 /// Starts a task for every request when it is due. Gives up when too many are unanswered: the
 /// system is past its limit.
 async fn run_open<T: Target>(load: &Arc<Load<T>>, mut dues: UnboundedReceiver<u64>) {
-    let Plan { rows, stamp, .. } = load.plan;
-    let (mut tasks, mut random, mut client) = (JoinSet::new(), load.random(0), 0);
+    let (mut tasks, mut client) = (JoinSet::new(), 0);
     while let Some(due_ns) = dues.recv().await {
         while tasks.try_join_next().is_some() {}
         if OPEN_LOOP_TASKS <= tasks.len() + dues.len() {
@@ -171,7 +179,7 @@ async fn run_open<T: Target>(load: &Arc<Load<T>>, mut dues: UnboundedReceiver<u6
             }
             break;
         }
-        let request = Request { client, row: random.below(rows), stamp };
+        let request = Request { client, row: load.next_row(), stamp: load.plan.stamp };
         tasks.spawn(Arc::clone(load).ask_once(request, due_ns));
         client += 1;
     }
@@ -214,13 +222,12 @@ impl<T: Target> Drop for Pending<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
     use crate::clock::TRIES;
 
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Default)]
     enum Answers {
+        #[default]
         AtOnce,
         Never,
         Wrongly,
@@ -228,6 +235,7 @@ mod tests {
         Stalled,
     }
 
+    #[derive(Default)]
     struct Fake {
         answers: Answers,
         asked: AtomicU64,
@@ -269,7 +277,7 @@ mod tests {
             let fake = Arc::new(Fake { answers, asked, turn });
             let from_ns = now_ns() + 10_000_000;
             let window = Window { from_ns, until_ns: from_ns + ms * 1_000_000 };
-            let plan = Plan { clients: 7, rate, rows: 1_000, stamp: Some(1), seed: 1 };
+            let plan = Plan { clients: 7, rate, rows: 1_000, stamp: Some(1), locality: 1, seed: 1 };
             let target = Arc::clone(&fake);
             let counters = run(&runtime(workers).unwrap(), target, plan, window).unwrap();
             is_fine(counters, fake.asked.load(Ordering::SeqCst))
@@ -290,6 +298,24 @@ mod tests {
             assert_eq!((counters.answered_ever, counters.failed.wrong.count), (0, asked));
             counters.acknowledged.is_empty()
         });
+    }
+
+    #[test]
+    fn rows_are_random_or_in_runs_and_always_of_the_table() {
+        let rows_of = |rows, locality, seed| {
+            let plan = Plan { clients: 1, rate: None, rows, stamp: None, locality, seed };
+            let window = Window { from_ns: 0, until_ns: 0 };
+            let (asked, counters) = (AtomicU64::new(0), Mutex::new(Counters::new().unwrap()));
+            let load = Load { target: Arc::<Fake>::default(), plan, window, asked, counters };
+            (0..60).map(|_| load.next_row()).collect::<Vec<_>>()
+        };
+        let (random, runs) = (rows_of(1_000_000, 1, 3), rows_of(1_000_000, 10, 3));
+        assert!(random != rows_of(1_000_000, 1, 4) && random == rows_of(1_000_000, 1, 3));
+        assert!(runs.chunks(10).all(|run| run.windows(2).all(|pair| pair[0] + 1 == pair[1])));
+        let firsts: Vec<_> = runs.iter().step_by(10).copied().collect();
+        assert_eq!(firsts, random[..6]);
+        // A run at the end of the table goes on at its start.
+        assert!(rows_of(7, 10, 1).iter().all(|row| *row < 7));
     }
 
     #[test]
