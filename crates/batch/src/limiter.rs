@@ -11,7 +11,7 @@
 //!   [`PERIOD_MIN`]. A period counts only batches that were sent in it; after a change of the limit
 //!   it begins when the first batch sent under the new limit has ended.
 //! * **Growth.** While requests wait for a slot, the limit doubles from period to period, as long
-//!   as that does not make batches slower by more than [`SERVICE_GROWTH_MAX`].
+//!   as that does not make batches slower, and requests with them.
 //! * **Trials.** Afterwards the limiter tries another limit beside the known one (the *base*) in
 //!   turns: base, other, base, other, base. A trial ends when the difference is clear, or after
 //!   [`PAIRS_MAX`] pairs with the base as before. A higher limit is tried only if requests have
@@ -32,16 +32,18 @@ use crate::limits::{
 
 /// Growth of a batch's time, as a factor, up to which a doubled limit is kept.
 const SERVICE_GROWTH_MAX: f64 = 1.2;
+/// Growth of a batch's time, as a factor, that a doubled limit need not have caused.
+const SERVICE_NOISE: f64 = 1.03;
 /// Share of a request's time spent waiting for a slot that makes a higher limit worth a trial.
 const WAIT_SHARE_MIN: f64 = 0.02;
 /// Difference, as a logarithm, that needs one pair of periods only.
-const CLEAR_AT_ONCE: f64 = 0.2;
+const CLEAR_AT_ONCE: f64 = 0.3;
 /// Standard errors by which a mean difference must differ from zero.
 const CLEAR_ERRORS: f64 = 1.5;
 /// Least standard error of a mean difference: a few equal pairs prove little.
 const ERROR_MIN: f64 = 0.002;
 /// Change of the base's cost, as a logarithm, that means another load.
-const LOAD_CHANGE: f64 = 0.4;
+const LOAD_CHANGE: f64 = 0.6;
 
 /// Adaptive limit of the batches in flight of one class.
 #[derive(Debug, Clone)]
@@ -76,15 +78,23 @@ pub(crate) struct Measured {
 #[derive(Debug, Clone, Copy)]
 enum Growth {
     Ready,
-    /// The limit was doubled; with the one before, a batch took this long and a request cost this
-    /// much, in seconds.
+    /// The limit was doubled from this one, with which requests took these times.
     Doubled {
         from: usize,
-        service: f64,
-        cost: f64,
+        times: Times,
     },
     /// The last doubling made batches slower, or a trial has found a lower limit.
     Over,
+}
+
+/// Mean times of a request in one period, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// Time of its batch.
+    service: f64,
+    /// Wait for a slot and time of the batch.
+    total: f64,
+    cost: f64,
 }
 
 /// Comparison of another limit with the base.
@@ -181,7 +191,7 @@ impl Limiter {
     }
 
     fn end_period(&mut self, now: Duration) {
-        let (before, cost) = (self.limit(), self.period.cost());
+        let (before, cost) = (self.limit(), self.period.cost(now));
         match self.trial.take() {
             Some(trial) if trial.cost.is_none() => {
                 self.trial = Some(Trial { cost: Some(cost), ..trial });
@@ -206,23 +216,21 @@ impl Limiter {
         if before.is_some_and(|before| is_other_load(before, cost)) {
             self.forget();
         }
-        if !self.grow() {
+        if !self.grow(cost) {
             self.trial = self.next_trial();
         }
     }
 
     /// Doubles the limit, or takes the last doubling back. Returns whether it did.
-    fn grow(&mut self) -> bool {
-        let (service, cost) = (self.period.service(), self.period.cost());
+    fn grow(&mut self, cost: f64) -> bool {
+        let times = self.period.times(cost);
         match self.growth {
             Growth::Over => return false,
-            Growth::Doubled { from, service: before, cost }
-                if before * SERVICE_GROWTH_MAX < service =>
-            {
+            Growth::Doubled { from, times: before } if times.has_suffered(before) => {
                 self.base = from;
                 // If the load has changed, and not the limit made batches slower, the next period
                 // tells by this.
-                self.base_cost = Some(cost);
+                self.base_cost = Some(before.cost);
                 self.growth = Growth::Over;
                 self.up.postpone();
                 return true;
@@ -230,7 +238,7 @@ impl Limiter {
             Growth::Doubled { .. } | Growth::Ready => {}
         }
         if self.base < self.max && self.has_waited() {
-            self.growth = Growth::Doubled { from: self.base, service, cost };
+            self.growth = Growth::Doubled { from: self.base, times };
             self.base = (2 * self.base).min(self.max);
             return true;
         }
@@ -335,6 +343,15 @@ impl Retrial {
     }
 }
 
+impl Times {
+    /// Returns whether a doubled limit has made batches slower, and with them requests. Waits alone
+    /// do not tell: they may come from an earlier backlog.
+    fn has_suffered(self, before: Self) -> bool {
+        let grown = self.service / before.service;
+        SERVICE_GROWTH_MAX < grown || (SERVICE_NOISE < grown && before.total < self.total)
+    }
+}
+
 impl Period {
     fn add(&mut self, batch: Measured) {
         self.batches += 1;
@@ -343,15 +360,20 @@ impl Period {
         self.served += batch.took.as_secs_f64() * batch.entries as f64;
     }
 
-    /// Returns the cost of a request in seconds.
-    fn cost(&self) -> f64 {
+    /// Returns the mean time of a request, with its share of what batches cost, divided by the
+    /// number of requests per second.
+    fn cost(&self, now: Duration) -> f64 {
+        let started = self.started.unwrap_or(now);
+        let seconds = now.saturating_sub(started).max(PERIOD_MIN).as_secs_f64();
         let statements = STATEMENT_COST.as_secs_f64() * self.batches as f64;
-        (self.waited + self.served + statements) / self.entries as f64
+        let entries = self.entries as f64;
+        (self.waited + self.served + statements) / entries / (entries / seconds)
     }
 
-    /// Returns the mean time of the batch that a request was in, in seconds.
-    fn service(&self) -> f64 {
-        self.served / self.entries as f64
+    fn times(&self, cost: f64) -> Times {
+        let entries = self.entries as f64;
+        let total = (self.waited + self.served) / entries;
+        Times { service: self.served / entries, total, cost }
     }
 }
 

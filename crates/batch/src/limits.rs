@@ -49,7 +49,7 @@ pub const PERIOD_BATCHES_MIN: usize = 16;
 pub const PERIOD_MIN: Duration = Duration::from_millis(5);
 
 /// Maximum number of pairs of periods in one trial of another limit.
-pub const PAIRS_MAX: usize = 6;
+pub const PAIRS_MAX: usize = 8;
 
 /// Number of periods after which another limit is tried again, once it was tried in vain.
 pub const RETRIAL_PERIODS_MIN: u32 = 16;
