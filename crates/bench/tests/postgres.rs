@@ -121,9 +121,8 @@ fn a_given_postgres_gets_the_table_and_a_wrong_answer_fails_the_run() {
         let shown = text(&wrong.stdout);
         println!("{seconds} s: {shown}");
         assert_eq!(wrong.status.code(), Some(i32::from(shown.contains("WRONG:"))), "{wrong:?}");
-        ways.into_iter().all(|way| {
-            shown.lines().any(|line| line.starts_with(way) && line.contains("WRONG:"))
-        })
+        ways.into_iter()
+            .all(|way| shown.lines().any(|line| line.starts_with(way) && line.contains("WRONG:")))
     });
     assert!(every_way_shows_it);
     run("0.2", &dropped, &out);

@@ -53,8 +53,8 @@ impl Route {
         self.proxy.as_ref().map(DelayProxy::thread_id)
     }
 
-    /// Returns options that busload's table needs at this distance.
-    pub fn options(&self) -> Option<&'static str> {
+    /// Returns the option that busload's table needs at a large distance.
+    pub fn timeout(&self) -> Option<&'static str> {
         (Duration::from_millis(100) < self.distance).then_some(TIMEOUT)
     }
 
