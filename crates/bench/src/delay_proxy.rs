@@ -1,5 +1,5 @@
 //! A TCP proxy that puts a distance between clients and a server: every byte is forwarded half a
-//! round-trip time after it was read, in both directions.
+//! round trip time after it was read, in both directions.
 //!
 //! ```text
 //!            read: all there is, due later          written: all that is due
@@ -46,8 +46,8 @@ pub struct DelayProxy {
 impl DelayProxy {
     /// Forwards connections to `server`, which is `round_trip` away from then on.
     pub fn start(server: SocketAddr, round_trip: Duration) -> Result<Self> {
-        // Every connection has two more sockets in this process, which may have them. If it may not,
-        // accepting fails and says so.
+        // Every connection has two more sockets in this process. If it may have no more, accepting
+        // fails and says so.
         let limit = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;

@@ -25,7 +25,7 @@ Ways (--case): each of many clients asks for one row by key, waits for it, and a
   ceiling:N    statements with 1,024 keys, one after the other on N connections: Postgres's limit
 
 Distance (--distance): every connection to Postgres, also those of the busload server, goes through
-  a proxy in this program that adds so much round-trip time, half of it each way, and no limit of
+  a proxy in this program that adds so much round trip time, half of it each way, and no limit of
   bandwidth. The first line says how much longer than that a statement takes.
 
 The table: busload_bench(pk text COLLATE \"C\" PRIMARY KEY, payload text), keys of 20 digits and

@@ -32,7 +32,7 @@ enum Found {
     Foreign,
     /// Rows that are there and rows that were to be loaded.
     Partly(u64, u64),
-    /// All rows and the index.
+    /// All rows are there, and the index.
     Whole(u64),
 }
 
