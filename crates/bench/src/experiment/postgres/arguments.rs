@@ -131,7 +131,7 @@ pub struct Lakefs {
 /// Arguments of every experiment on a table in Postgres.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Round-trip times that are added to all connections to Postgres, as 0, 0.25ms, 1ms, up to 1s
+    /// Distances to Postgres: each a round trip time that is added, as 0, 0.25ms, 1ms, up to 1s
     #[arg(long, value_name = "TIME", value_delimiter = ',')]
     #[arg(value_parser = parse_distance, default_value = "0")]
     pub distance: Vec<Duration>,
@@ -263,7 +263,7 @@ pub struct Case {
     pub clients: usize,
     /// Requests per second of an open loop.
     pub rate: Option<u64>,
-    /// Round-trip time that is added.
+    /// Distance to Postgres: the round trip time that is added.
     pub distance: Duration,
     /// Length of the runs of neighbouring keys that are asked for.
     pub locality: u64,

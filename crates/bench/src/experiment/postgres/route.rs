@@ -27,7 +27,7 @@ const TIMEOUT: &str = "timeout=30s";
 
 /// The database at a distance.
 pub struct Route {
-    /// Round-trip time that is added.
+    /// The round trip time that is added.
     pub distance: Duration,
     /// The server and its database, without a password.
     pub url: String,
