@@ -1,5 +1,5 @@
 //! A TCP proxy that puts a distance between clients and a server: every byte is forwarded half a
-//! round-trip time after it was read, in both directions.
+//! round trip time after it was read, in both directions.
 //!
 //! ```text
 //!            read: all there is, due later          written: all that is due
@@ -26,7 +26,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rustix::{process::Pid, thread::gettid};
+use rustix::{
+    process::{Pid, Resource, Rlimit, getrlimit, setrlimit},
+    thread::gettid,
+};
 
 use self::pump::Pump;
 
@@ -43,6 +46,10 @@ pub struct DelayProxy {
 impl DelayProxy {
     /// Forwards connections to `server`, which is `round_trip` away from then on.
     pub fn start(server: SocketAddr, round_trip: Duration) -> Result<Self> {
+        // Every connection has two more sockets in this process. If it may have no more, accepting
+        // fails and says so.
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
         let address = listener.local_addr()?;
         let (stopped, running) = pipe().context("a pipe")?;

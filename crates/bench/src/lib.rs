@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The server is measured from outside, as its peers are; only `postgres` and `lakefs` also use
-//! busload's library for Postgres tables, in this process, where `chunks` and `dolt` run the S3 server that
-//! busload reads from. The bench runs on Linux only: it pins processes, and the open loop needs
-//! `epoll_pwait2`. Elsewhere this library is empty.
+//! busload's library for Postgres tables, in this process, where `chunks` and `dolt` run the S3
+//! server that busload reads from. The bench runs on Linux only: it pins processes, and the open
+//! loop needs `epoll_pwait2`. Elsewhere this library is empty.
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]

@@ -68,7 +68,7 @@ pub const DELAY_BUFFER_BYTES: usize = 4 << 20;
 /// Time before something is due from which on that proxy polls instead of sleeping: waking up takes
 /// about as long, so that this costs hardly any processor time.
 pub const DELAY_SPIN: Duration = Duration::from_micros(20);
-/// Longest round-trip time that is added.
+/// Longest round trip time that is added.
 pub const DISTANCE_MAX: Duration = Duration::from_secs(1);
 
 /// Most statements that measure what the proxy adds, and the longest time of their distances.

@@ -25,7 +25,7 @@ Ways (--case): each of many clients asks for one row by key, waits for it, and a
   ceiling:N    statements with 1,024 keys, one after the other on N connections: Postgres's limit
 
 Distance (--distance): every connection to Postgres, also those of the busload server, goes through
-  a proxy in this program that adds so much round-trip time, half of it each way, and no limit of
+  a proxy in this program that adds so much round trip time, half of it each way, and no limit of
   bandwidth. The first line says how much longer than that a statement takes.
 
 The table: busload_bench(pk text COLLATE \"C\" PRIMARY KEY, payload text), keys of 20 digits and
@@ -131,7 +131,7 @@ pub struct Lakefs {
 /// Arguments of every experiment on a table in Postgres.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Round-trip times that are added to all connections to Postgres, as 0, 0.25ms, 1ms, up to 1s
+    /// Distances to Postgres: each a round trip time that is added, as 0, 0.25ms, 1ms, up to 1s
     #[arg(long, value_name = "TIME", value_delimiter = ',')]
     #[arg(value_parser = parse_distance, default_value = "0")]
     pub distance: Vec<Duration>,
@@ -263,7 +263,7 @@ pub struct Case {
     pub clients: usize,
     /// Requests per second of an open loop.
     pub rate: Option<u64>,
-    /// Round-trip time that is added.
+    /// Distance to Postgres: the round trip time that is added.
     pub distance: Duration,
     /// Length of the runs of neighbouring keys that are asked for.
     pub locality: u64,

@@ -195,7 +195,9 @@ impl<'a> Bench<'a> {
         let route = &self.routes[self.route];
         let join = if route.url.contains('?') { '&' } else { '?' };
         let own = format!("relation={RELATION}&key=pk&columns=payload&writable=true");
-        let options = [Some(own.as_str()), route.options(), options];
+        let has_timeout = options.is_some_and(|options| options.contains("timeout="));
+        let timeout = route.timeout().filter(|_| !has_timeout);
+        let options = [Some(own.as_str()), timeout, options];
         let options: Vec<_> = options.into_iter().flatten().collect();
         format!("{}{join}{}", route.url, options.join("&"))
     }

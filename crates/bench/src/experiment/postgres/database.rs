@@ -74,7 +74,7 @@ pub struct Database {
     counts_statements: bool,
 }
 
-/// What becomes of the table and of a cluster when the run ends.
+/// Fate of the table and of a cluster when the run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// Nothing: a given Postgres keeps the table, or has none yet; a cluster is removed.

@@ -2,8 +2,9 @@
 //!
 //! Not batched: one prepared statement for one key, on one of a few connections. Clients that find
 //! no connection free wait for one, in order of arrival: their waiting is part of the response
-//! time. Or clients share connections without waiting, in a pipeline. The ceiling: statements with very many keys that follow each other without a pause. No
-//! way of batching single-key reads can be faster than that on this machine.
+//! time. Or clients share connections without waiting, in a pipeline. The ceiling: statements with
+//! very many keys that follow each other without a pause. No way of batching single-key reads can
+//! be faster than that on this machine.
 
 use std::{
     future::pending,

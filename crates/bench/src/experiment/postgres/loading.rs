@@ -28,11 +28,11 @@ const PROGRESS_NS: u64 = 2_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// Another program's table.
+    /// A table that another program made.
     Foreign,
     /// Rows that are there and rows that were to be loaded.
     Partly(u64, u64),
-    /// All rows and the index.
+    /// All rows are there, and the index.
     Whole(u64),
 }
 

@@ -27,7 +27,7 @@ const TIMEOUT: &str = "timeout=30s";
 
 /// The database at a distance.
 pub struct Route {
-    /// Round-trip time that is added.
+    /// The round trip time that is added.
     pub distance: Duration,
     /// The server and its database, without a password.
     pub url: String,
@@ -53,8 +53,8 @@ impl Route {
         self.proxy.as_ref().map(DelayProxy::thread_id)
     }
 
-    /// Returns options that busload's table needs at this distance.
-    pub fn options(&self) -> Option<&'static str> {
+    /// Returns the option that busload's table needs at a large distance.
+    pub fn timeout(&self) -> Option<&'static str> {
         (Duration::from_millis(100) < self.distance).then_some(TIMEOUT)
     }
 
