@@ -51,6 +51,7 @@ mod table;
 pub mod tls;
 mod url;
 mod values;
+mod versions;
 mod write;
 
 pub use check::{Report, check};

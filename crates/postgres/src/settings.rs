@@ -45,6 +45,9 @@ pub struct Settings {
     pub connections: usize,
     /// Timeout of a request.
     pub timeout: Duration,
+    /// Pause between checks whether the relation has changed, while there are requests
+    /// ([`RELATION_CHECK_INTERVAL`](crate::limits::RELATION_CHECK_INTERVAL)).
+    pub relation_check_interval: Duration,
     /// Settings of the request queue: limits, dispatch policy, write partitions. As many batches
     /// may be in flight as there are connections.
     pub queue: QueueSettings,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use busload_batch::QueueStats;
 
-use crate::pool::PoolState;
+use crate::{Error, pool::PoolState, session::Context};
 
 /// Counters that batches add to.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Counter {
         self.0.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -55,6 +55,10 @@ pub struct TableStats {
     pub reads_repeated: u64,
     /// Writes whose outcome is unknown.
     pub outcomes_unknown: u64,
+    /// Number of times that a check has found the relation changed, the first time included.
+    pub relation_versions: u64,
+    /// Reason why the relation cannot be served now: all requests get this error.
+    pub refusal: Option<Error>,
 }
 
 impl TableStats {
@@ -62,8 +66,9 @@ impl TableStats {
         queue: QueueStats,
         waiting: usize,
         pool: PoolState,
-        counters: &Counters,
+        context: &Context,
     ) -> Self {
+        let counters = &context.counters;
         Self {
             queue,
             waiting,
@@ -75,6 +80,8 @@ impl TableStats {
             conflicts_retried: counters.conflicts_retried.get(),
             reads_repeated: counters.reads_repeated.get(),
             outcomes_unknown: counters.outcomes_unknown.get(),
+            relation_versions: context.versions.current().number,
+            refusal: context.versions.refusal(),
         }
     }
 }
