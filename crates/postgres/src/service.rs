@@ -196,7 +196,7 @@ impl PgService {
     /// an error that says so.
     async fn follow(
         &self,
-        lease: &Lease<PgSession>,
+        lease: &mut Lease<PgSession>,
         prepared: Option<&Arc<Prepared>>,
         error: &Fault,
         retries: &mut Retries,
@@ -206,8 +206,14 @@ impl PgService {
             return Ok(Change::None);
         }
         retries.changes += 1;
-        let version =
-            versions::check(&lease.client, &self.settings, &self.context, Instant::now()).await?;
+        let check = versions::check(&lease.client, &self.settings, &self.context, Instant::now());
+        let version = match check.await {
+            Err(Error::ConnectionLost(_)) if retries.replace() => {
+                *lease = self.another_session(lease).await?;
+                return Ok(Change::Followed);
+            }
+            checked => checked?,
+        };
         if let Verdict::Refused(error) = version.verdict {
             return Err(error);
         }
@@ -247,7 +253,7 @@ impl PgService {
             match error.class() {
                 Class::Lost if retries.replace() => lease = self.another_session(&lease).await?,
                 Class::Stale => {
-                    match self.follow(&lease, prepared.as_ref(), &error, &mut retries).await? {
+                    match self.follow(&mut lease, prepared.as_ref(), &error, &mut retries).await? {
                         Change::Followed => {}
                         Change::None => return Err(error.refused()),
                     }
@@ -299,8 +305,8 @@ impl PgService {
                 (Class::Standby, _) if self.reopen(&lease) => lease = self.session().await?,
                 // The server has refused the statement: nothing was written.
                 (Class::Stale, _) => {
-                    match self.follow(&lease, prepared.as_ref(), &error, &mut retries).await? {
-                        Change::Followed => {}
+                    match self.follow(&mut lease, prepared.as_ref(), &error, &mut retries).await? {
+                        Change::Followed => self.context.counters.writes_prepared_again.add(1),
                         Change::None => {
                             return self.write_alone(&lease, prepared, entries, &error).await;
                         }
@@ -352,7 +358,7 @@ impl PgService {
             since = since.checked_sub(limits::VALUE_CHECK_AGE).unwrap_or(since);
         }
         let check = versions::check(&lease.client, &self.settings, &self.context, since);
-        if check.await.is_ok_and(|version| version.number == prepared.version) {
+        if !check.await.is_ok_and(|version| version.number != prepared.version) {
             return outcomes;
         }
         let suspects: Vec<usize> = (0..entries.len())

@@ -15,6 +15,7 @@ pub(crate) struct Counters {
     pub(crate) sent_alone: Counter,
     pub(crate) conflicts_retried: Counter,
     pub(crate) reads_repeated: Counter,
+    pub(crate) writes_prepared_again: Counter,
     pub(crate) outcomes_unknown: Counter,
 }
 
@@ -53,6 +54,9 @@ pub struct TableStats {
     pub conflicts_retried: u64,
     /// Reads repeated on another connection, or after their relation had changed.
     pub reads_repeated: u64,
+    /// Batches of writes that the server has refused, sent again because their relation had
+    /// changed.
+    pub writes_prepared_again: u64,
     /// Writes whose outcome is unknown.
     pub outcomes_unknown: u64,
     /// Number of times that a check has found the relation changed, the first time included.
@@ -62,6 +66,16 @@ pub struct TableStats {
 }
 
 impl TableStats {
+    /// Returns the number of batches that were sent again.
+    pub fn retries(&self) -> u64 {
+        self.reads_repeated + self.writes_prepared_again + self.conflicts_retried
+    }
+
+    /// Returns why requests fail, or some connections are not open; `None` if all is well.
+    pub fn last_error(&self) -> Option<&Error> {
+        self.pool.last_error.as_ref().or(self.refusal.as_ref())
+    }
+
     pub(crate) fn new(
         queue: QueueStats,
         waiting: usize,
@@ -79,6 +93,7 @@ impl TableStats {
             sent_alone: counters.sent_alone.get(),
             conflicts_retried: counters.conflicts_retried.get(),
             reads_repeated: counters.reads_repeated.get(),
+            writes_prepared_again: counters.writes_prepared_again.get(),
             outcomes_unknown: counters.outcomes_unknown.get(),
             relation_versions: context.versions.current().number,
             refusal: context.versions.refusal(),
