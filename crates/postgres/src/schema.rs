@@ -187,6 +187,12 @@ impl Schema {
         catalogue::estimated_rows(client, self.facts.relation.oid).await
     }
 
+    /// Returns whether transactions older than the index on the key may keep Postgres from using it
+    /// (`pg_index.indcheckxmin`).
+    fn index_may_be_too_new(&self) -> bool {
+        self.facts.indexes.iter().any(|index| index.name == self.index && index.checks_xmin)
+    }
+
     /// Returns whether the rows of a read, with these columns, have the types of this schema.
     pub(crate) fn rows_have_types(&self, columns: &[tokio_postgres::Column]) -> bool {
         let values = columns.get(self.key.len()..).unwrap_or_default();

@@ -6,7 +6,7 @@
 //! | an item is refused | it fails alone | it fails alone |
 //! | another transaction was first | again, a few times | again, a few times |
 //! | connection lost | once more on another that answers | outcome unknown |
-//! | statement does not fit the relation | checked, prepared anew, again | the same: it was refused |
+//! | statement does not fit the relation | prepared anew, again | the same: it was refused |
 //! | relation cannot be served | the reason, until it can | the same |
 //! | server has become a standby | | sessions reopened, again |
 //! | statement ended by its timeout | deadline exceeded | deadline exceeded: nothing was changed |
@@ -69,7 +69,7 @@ struct Retries {
     began: Instant,
     /// Number of changes that were followed.
     changes: u32,
-    /// Whether a lost connection was replaced.
+    /// True if a lost connection was replaced.
     replaced: bool,
     /// Statements that were refused although the relation is the same: they are prepared anew.
     refused: Option<Arc<Prepared>>,

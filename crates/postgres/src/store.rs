@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Every statement is a transaction of its own: one that fails has changed nothing. A statement
-//! that was in flight when the connection ended is never sent again. A batch that is refused because
-//! the relation has changed goes back to the service, which knows whether it has.
+//! that was in flight when the connection ended is never sent again. A batch that is refused
+//! because the relation has changed goes back to the service, which knows whether it has.
 
 use std::{pin::pin, sync::Arc};
 

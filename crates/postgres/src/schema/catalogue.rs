@@ -178,6 +178,8 @@ pub(super) struct Index {
     pub(super) partial: bool,
     /// Checked at once, not at the end of a transaction.
     pub(super) immediate: bool,
+    /// Built while rows had versions that it does not hold: older transactions must not use it.
+    pub(super) checks_xmin: bool,
     /// Attribute numbers of its key columns; 0 is an expression.
     pub(super) columns: Vec<i16>,
 }
@@ -185,7 +187,7 @@ pub(super) struct Index {
 const INDEXES: &str = "
 SELECT i.indexrelid, i.indexrelid::pg_catalog.regclass::text, i.indisvalid AND i.indisready,
        i.indpred IS NOT NULL, i.indimmediate,
-       i.indkey::text, i.indnkeyatts
+       i.indkey::text, i.indnkeyatts, i.indcheckxmin
 FROM pg_catalog.pg_index i
 WHERE i.indrelid = $1 AND i.indisunique
 ORDER BY i.indisprimary DESC, i.indexrelid";
@@ -204,6 +206,7 @@ fn index(row: &Row) -> Result<Index, Error> {
         usable: get(row, 2)?,
         partial: get(row, 3)?,
         immediate: get(row, 4)?,
+        checks_xmin: get(row, 7)?,
         columns: numbers.take(usize::try_from(count).unwrap_or_default()).collect(),
     })
 }

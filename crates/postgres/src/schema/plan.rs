@@ -77,10 +77,13 @@ pub(super) async fn explain(client: &Client, schema: &Schema, read: &str) -> Res
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
+    let hint = match schema.index_may_be_too_new() {
+        true => "transactions older than it keep Postgres from using it for now",
+        false => "is its collation that of the column?",
+    };
     judge(&lines.collect::<Vec<_>>()).map_err(|scan| {
         schema_error(format!(
-            "reading {} by its key would read all of it ({scan}) although {} is there: \
-             is its collation that of the column?",
+            "reading {} by its key would read all of it ({scan}) although {} is there: {hint}",
             schema.relation, schema.index
         ))
     })

@@ -116,7 +116,7 @@ impl Load {
         self.shared.keys.iter().map(|key| key.acknowledged.load(SeqCst)).collect()
     }
 
-    /// Ends the work.
+    /// Ends the work and checks only how long everybody waited.
     pub async fn end(&mut self) -> Report {
         self.shared.stop.store(true, SeqCst);
         while let Some(ended) = self.tasks.join_next().await {

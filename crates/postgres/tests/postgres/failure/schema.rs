@@ -210,7 +210,11 @@ async fn a_table_that_cannot_be_served_says_why_within_a_second_and_is_served_wh
         assert!(took < SOON + SLACK, "{repairs}: {took:?}");
         assert_eq!(table.stats().refusal, None);
         let report = load.end().await;
-        let others: Vec<_> = report.errors.into_iter().filter(|error| !is_told(error)).collect();
+        // A new index is not used as long as transactions run that are older: those of this
+        // cluster's other tests.
+        let is_new = |error: &Error| error.to_string().ends_with("from using it for now");
+        let others: Vec<_> =
+            report.errors.into_iter().filter(|error| !is_told(error) && !is_new(error)).collect();
         assert!(others.is_empty(), "{breaks}: {:#?}", by_text(&others));
         database.sql("TRUNCATE t");
     }

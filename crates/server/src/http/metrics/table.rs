@@ -165,8 +165,8 @@ pub static TABLE: &[Metric] = &[
     counter("busload_postgres_statements_total", "Statements sent.",
         Postgres(|table| table.statements)),
     counter("busload_postgres_retries_total",
-        "Batches sent again: reads after a lost connection, refused statements after a change of the \
-         relation, conflicts with other transactions.",
+        "Batches sent again: reads after a lost connection, refused statements after a change of \
+         the relation, conflicts with other transactions.",
         Postgres(TableStats::retries)),
     counter("busload_postgres_alone_total", "Entries sent alone because of another one's error.",
         Postgres(|table| table.sent_alone)),
