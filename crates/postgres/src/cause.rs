@@ -55,6 +55,12 @@ pub(crate) fn is_of_login(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("28"))
 }
 
+/// Returns whether the server has ended the connection on purpose, or because it crashes (SQLSTATE
+/// 57P01 and 57P02).
+pub(crate) fn is_of_shutdown(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| matches!(code.code(), "57P01" | "57P02"))
+}
+
 /// Joins the lines of a server's message, which may have several.
 fn one_line(refusal: &DbError) -> String {
     refusal.message().split_whitespace().collect::<Vec<_>>().join(" ")

@@ -2,7 +2,14 @@
 
 use std::fmt;
 
-use crate::{Error, Settings, schema::Schema, session};
+use tokio::time::Instant;
+
+use crate::{
+    Error, Settings,
+    schema::Schema,
+    session::{self, Context},
+    versions::{self, Verdict, Version},
+};
 
 /// Findings of a successful check.
 #[derive(Clone, Debug)]
@@ -34,9 +41,15 @@ pub struct Report {
 /// # Errors
 /// Returns what prevents serving the table, and what would help.
 pub async fn check(settings: &Settings) -> Result<Report, Error> {
-    let session = session::open(settings, &session::Context::new(settings)).await?;
-    let rows = session.schema.estimated_rows(&session.client).await?;
-    Ok(Report { estimated_rows: rows, ..Report::new(&session.schema, settings) })
+    let session = session::connect(settings).await?;
+    let context = Context::new(settings);
+    let schema = match versions::check(&session.client, settings, &context, Instant::now()).await {
+        Ok(Version { verdict: Verdict::Fits(schema), .. }) => schema,
+        Ok(Version { verdict: Verdict::Refused(error), .. }) | Err(error) => return Err(error),
+        Ok(Version { verdict: Verdict::Unknown, .. }) => return Err(Error::TooLate),
+    };
+    let rows = schema.estimated_rows(&session.client).await?;
+    Ok(Report { estimated_rows: rows, ..Report::new(&schema, settings) })
 }
 
 impl Report {

@@ -21,7 +21,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     Error, Host, Settings,
-    cause::{describe, describe_io, is_of_login, is_of_tls},
+    cause::{describe, describe_io, is_of_login, is_of_shutdown, is_of_tls},
     connect::{driver::Driver, session::set_up},
     limits::ADDRESSES_PER_HOST_MAX,
     password::{Login, Password},
@@ -200,6 +200,29 @@ struct Failure {
     other_encryption_may_help: bool,
 }
 
+/// Step of an attempt that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Connecting, TLS and authentication.
+    LogIn,
+    /// Settings of the session.
+    SetUp,
+}
+
+impl Step {
+    /// Returns the cause of a failure; it says if the connection was open already and is lost.
+    fn cause(self, error: &tokio_postgres::Error) -> String {
+        let cause = describe(error);
+        match self {
+            Self::SetUp => format!("connection lost while its session was set up: {cause}"),
+            Self::LogIn if is_of_shutdown(error) => {
+                format!("connection lost during the login: {cause}")
+            }
+            Self::LogIn => cause,
+        }
+    }
+}
+
 /// One address, with one kind of encryption.
 struct Attempt<'a> {
     settings: &'a Settings,
@@ -228,8 +251,8 @@ impl Attempt<'_> {
         };
         match timeout(limit, attempt).await {
             Ok(Ok(connected)) => Ok(connected),
-            Ok(Err(error)) => Err(Failure {
-                cause: describe(&error),
+            Ok(Err((step, error))) => Err(Failure {
+                cause: step.cause(&error),
                 other_encryption_may_help: is_of_tls(&error) || is_of_login(&error),
             }),
             Err(_) => Err(Failure {
@@ -239,19 +262,24 @@ impl Attempt<'_> {
         }
     }
 
-    async fn open<T>(&self, config: &Config, tls: T) -> Result<Connected, tokio_postgres::Error>
+    async fn open<T>(
+        &self,
+        config: &Config,
+        tls: T,
+    ) -> Result<Connected, (Step, tokio_postgres::Error)>
     where
         T: MakeTlsConnect<Socket>,
         T::TlsConnect: Send,
         T::Stream: Send + 'static,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        let (client, connection) = config.connect(tls).await?;
+        let (client, connection) =
+            config.connect(tls).await.map_err(|error| (Step::LogIn, error))?;
         let (ended, reason) = watch::channel(None);
         let driver =
             Driver { table: self.settings.name.clone(), host: self.host.to_string(), ended };
         tokio::spawn(driver.run(connection));
-        set_up(&client, self.settings).await?;
+        set_up(&client, self.settings).await.map_err(|error| (Step::SetUp, error))?;
         Ok(Connected { client, ended: Ended { reason } })
     }
 

@@ -19,7 +19,8 @@ pub enum Error {
     /// The connection ended while a read was on it, and again when the read was repeated.
     #[error("{0}")]
     ConnectionLost(Arc<str>),
-    /// The relation, its columns or its index do not fit the table's settings.
+    /// The relation, its columns or its index do not fit the table's settings, or no longer do. The
+    /// request has changed nothing.
     #[error("{0}")]
     Schema(Arc<str>),
     /// The key does not fit the table's key columns.

@@ -11,6 +11,9 @@
 //! | length | four bytes, only of text or bytes that further parts follow |
 //! | content | text and bytes as they are, a UUID's 16 bytes, an integer's 8 that sort as it does |
 //!
+//! Integers of all widths have one tag: a key stays the same key when its column changes from
+//! `integer` to `bigint`.
+//!
 //! Keys of one column sort as an index with C collation does. Others have some fixed total
 //! order.
 
@@ -60,14 +63,22 @@ impl KeyType {
         }
     }
 
+    /// Returns whether a column of this type can hold the part.
+    fn holds(self, part: &Part<'_>) -> bool {
+        match self {
+            Self::Text | Self::Bytes | Self::Uuid => part.key_type == self,
+            Self::Int2 => part.is_integer_of::<i16>(),
+            Self::Int4 => part.is_integer_of::<i32>(),
+            Self::Int8 => part.is_integer_of::<i64>(),
+        }
+    }
+
     fn tag(self) -> u8 {
         match self {
             Self::Text => 1,
             Self::Bytes => 2,
             Self::Uuid => 3,
-            Self::Int2 => 4,
-            Self::Int4 => 5,
-            Self::Int8 => 6,
+            Self::Int2 | Self::Int4 | Self::Int8 => 4,
         }
     }
 
@@ -76,9 +87,7 @@ impl KeyType {
             1 => Some(Self::Text),
             2 => Some(Self::Bytes),
             3 => Some(Self::Uuid),
-            4 => Some(Self::Int2),
-            5 => Some(Self::Int4),
-            6 => Some(Self::Int8),
+            4 => Some(Self::Int8),
             _ => None,
         }
     }
@@ -143,7 +152,8 @@ pub(crate) struct Parts<'a> {
 
 /// Type and content of one part.
 pub(crate) struct Part<'a> {
-    pub(crate) key_type: KeyType,
+    /// Type of the part; `Int8` for every integer.
+    key_type: KeyType,
     content: &'a [u8],
 }
 
@@ -167,15 +177,19 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 impl Part<'_> {
-    /// Writes the part in Postgres' binary form, as an element of an array parameter.
-    pub(crate) fn write_binary(&self, out: &mut impl FnMut(&[u8])) {
-        match self.key_type {
+    /// Writes the part in Postgres' binary form, as an element of an array parameter of this type.
+    pub(crate) fn write_binary(&self, element: KeyType, out: &mut impl FnMut(&[u8])) {
+        match element {
             KeyType::Text | KeyType::Bytes | KeyType::Uuid => out(self.content),
             // The low bytes of the number, whose sign bit is stored flipped in the first byte.
             KeyType::Int2 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 2..]),
             KeyType::Int4 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 4..]),
             KeyType::Int8 => out(&self.integer().to_be_bytes()),
         }
+    }
+
+    fn is_integer_of<T: TryFrom<i64>>(&self) -> bool {
+        self.key_type == KeyType::Int8 && T::try_from(self.integer()).is_ok()
     }
 
     fn integer(&self) -> i64 {

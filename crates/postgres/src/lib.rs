@@ -18,6 +18,9 @@
 //! * **Failure**: while Postgres cannot be reached, requests fail with the reason; the pool
 //!   reconnects by itself. A read is repeated once on another connection; a write that may have
 //!   reached the server is not, and its error says that its outcome is unknown.
+//! * **Schema changes**: the relation may change under load ([`limits::RELATION_CHECK_INTERVAL`]).
+//!   Statements are prepared anew, and those that the server has refused are sent again; a relation
+//!   that cannot be served is refused by name until it can.
 //! * **Shutdown**: [`Table::close`] serves the requests it has taken and leaves none unanswered.
 //! * **Secrets**: a password is in no `Debug`, no error and no log line.
 
@@ -51,6 +54,7 @@ mod table;
 pub mod tls;
 mod url;
 mod values;
+mod versions;
 mod write;
 
 pub use check::{Report, check};

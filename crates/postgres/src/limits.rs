@@ -120,15 +120,32 @@ pub const MISSED_ROW_RETRIES_MAX: u32 = 3;
 /// Number of single-entry statements in flight on a connection: enough to hide the network's
 /// latency.
 pub const ALONE_IN_FLIGHT_MAX: usize = 64;
-/// Minimum age of a session to be reopened after it found its relation changed: an error that only
-/// looks like a change would otherwise cost a connection for each request.
+/// Minimum age of a session to be reopened because its server no longer accepts writes: if all
+/// servers are standbys, each write would otherwise cost a connection.
 pub const REOPEN_AGE_MIN: Duration = Duration::from_secs(1);
-/// Minimum age of a session to be reopened after one of its values was refused: a session's
-/// statements name the types that the columns had when it was opened.
-pub const SUSPECT_AGE_MIN: Duration = Duration::from_secs(5);
+/// Pause between checks of the relation while there are requests, and while the relation is
+/// refused: a change is followed within twice this time even if no statement fails for it. A check
+/// is three queries of the system catalogue.
+pub const RELATION_CHECK_INTERVAL: Duration = Duration::from_millis(400);
+/// Maximum number of looks of one check at the relation, two of which must agree on what is wrong.
+pub const RELATION_LOOKS_MAX: u32 = 4;
+/// Maximum number of times that a batch is sent again because the relation has changed, within its
+/// timeout: a migration may change a column several times, a few milliseconds apart.
+pub const CHANGE_RETRIES_MAX: u32 = 16;
+/// Time for which a session does not prepare refused statements anew after that was no help: a
+/// trigger can raise an error that only looks like a change with every request.
+pub const PREPARE_PAUSE: Duration = Duration::from_secs(1);
+/// Age of a check that still tells whether a value was refused because the relation has changed:
+/// a client that writes bad values does not cause a check with each.
+pub const VALUE_CHECK_AGE: Duration = Duration::from_millis(100);
 /// Time that a batch waits for an answer beyond its statement's timeout. After it the connection is
 /// given up: the server, or the network, hangs.
 pub const BATCH_MARGIN: Duration = Duration::from_secs(1);
+
+/// Returns how long a batch waits for the answer to a statement of requests with this timeout.
+pub(crate) fn answer_limit(timeout: Duration) -> Duration {
+    timeout + STATEMENT_TIMEOUT_MARGIN + BATCH_MARGIN
+}
 
 const _: () = {
     assert!(1 <= CONNECTIONS_DEFAULT && CONNECTIONS_DEFAULT <= CONNECTIONS_MAX);

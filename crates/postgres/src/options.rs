@@ -17,8 +17,8 @@ use crate::{
     Environment, Settings, SettingsError,
     limits::{
         BATCH_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, KEY_COLUMNS_MAX, QUEUE_BYTES_MAX,
-        QUEUE_BYTES_MIN, SEPARATOR_DEFAULT, TIMEOUT_DEFAULT, TIMEOUT_MAX, TIMEOUT_MIN,
-        VALUE_COLUMNS_MAX,
+        QUEUE_BYTES_MIN, RELATION_CHECK_INTERVAL, SEPARATOR_DEFAULT, TIMEOUT_DEFAULT, TIMEOUT_MAX,
+        TIMEOUT_MIN, VALUE_COLUMNS_MAX,
     },
     login::{LOGIN_NAMES, LoginOptions},
     relation::{Relation, is_identifier},
@@ -141,6 +141,7 @@ impl Options {
                 self.timeout.unwrap_or(TIMEOUT_DEFAULT),
                 TIMEOUT_MIN..=TIMEOUT_MAX,
             )?,
+            relation_check_interval: RELATION_CHECK_INTERVAL,
             connections,
             queue,
             key,

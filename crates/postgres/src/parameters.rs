@@ -58,7 +58,7 @@ impl ToSql for KeyArray<'_> {
             let part = key.parts().nth(self.part).ok_or("the key is of another table")?;
             let length_at = out.len();
             out.put_i32(0);
-            part.write_binary(&mut |bytes| out.put_slice(bytes));
+            part.write_binary(self.element, &mut |bytes| out.put_slice(bytes));
             let length = i32::try_from(out.len() - length_at - size_of::<i32>())?;
             out[length_at..][..size_of::<i32>()].copy_from_slice(&length.to_be_bytes());
         }

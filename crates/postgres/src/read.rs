@@ -7,12 +7,12 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use crate::{
     Error,
-    failure::{self, Class},
+    failure::{Class, Fault},
     key::{Key, KeyEncoder, KeyShape},
     limits,
     parameters::KeyArray,
     row::{Matcher, Row, RowPacker},
-    session::PgSession,
+    session::Prepared,
     stats::Counters,
 };
 
@@ -22,26 +22,24 @@ pub(crate) type Rows = Vec<Result<Option<Row>, Error>>;
 /// Reads the rows of `keys`, which are sorted and unique. If the server refuses the statement
 /// because of one row, each key is read alone.
 pub(crate) async fn read(
-    session: &PgSession,
+    session: &Prepared,
     keys: &[Key],
     counters: &Counters,
-) -> Result<Rows, tokio_postgres::Error> {
+) -> Result<Rows, Fault> {
     if let Some(strangers) = without_strangers(session, keys) {
         // Boxed, because it calls this function again; rare.
         return Box::pin(read_without(session, keys, &strangers, counters)).await;
     }
     match read_once(session, keys, counters).await {
         Ok(rows) => Ok(rows.into_iter().map(Ok).collect()),
-        Err(error) if failure::classify(&error) == Class::Data => {
-            read_alone(session, keys, counters).await
-        }
+        Err(error) if error.class() == Class::Data => read_alone(session, keys, counters).await,
         Err(error) => Err(error),
     }
 }
 
 /// Returns the keys that fit, if any do not: keys that were parsed before the type of the key
 /// column changed.
-fn without_strangers(session: &PgSession, keys: &[Key]) -> Option<Vec<Key>> {
+fn without_strangers(session: &Prepared, keys: &[Key]) -> Option<Vec<Key>> {
     let shape = &session.schema.shape;
     if keys.iter().all(|key| shape.fits(key)) {
         return None;
@@ -55,11 +53,11 @@ pub(crate) fn stranger() -> Error {
 }
 
 async fn read_without(
-    session: &PgSession,
+    session: &Prepared,
     keys: &[Key],
     fitting: &[Key],
     counters: &Counters,
-) -> Result<Rows, tokio_postgres::Error> {
+) -> Result<Rows, Fault> {
     let mut rows = read(session, fitting, counters).await?.into_iter();
     let shape = &session.schema.shape;
     let answer =
@@ -67,18 +65,12 @@ async fn read_without(
     Ok(keys.iter().map(answer).collect())
 }
 
-async fn read_alone(
-    session: &PgSession,
-    keys: &[Key],
-    counters: &Counters,
-) -> Result<Rows, tokio_postgres::Error> {
+async fn read_alone(session: &Prepared, keys: &[Key], counters: &Counters) -> Result<Rows, Fault> {
     counters.sent_alone.add(keys.len());
     let one = |index| async move {
         match read_once(session, &keys[index..=index], counters).await {
             Ok(mut rows) => Ok(Ok(rows.pop().flatten())),
-            Err(error) if failure::classify(&error) == Class::Data => {
-                Ok(Err(failure::data(&error)))
-            }
+            Err(error) if error.class() == Class::Data => Ok(Err(error.data())),
             Err(error) => Err(error),
         }
     };
@@ -86,10 +78,10 @@ async fn read_alone(
 }
 
 async fn read_once(
-    session: &PgSession,
+    session: &Prepared,
     keys: &[Key],
     counters: &Counters,
-) -> Result<Vec<Option<Row>>, tokio_postgres::Error> {
+) -> Result<Vec<Option<Row>>, Fault> {
     let mut found = vec![None; keys.len()];
     if keys.is_empty() {
         return Ok(found);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    failure::{Class, classify},
+    failure::{Class, Fault},
     limits,
     stats::Counters,
 };
@@ -18,14 +18,14 @@ use crate::{
 pub(crate) async fn on_conflict<T, F>(
     counters: &Counters,
     mut attempt: impl FnMut() -> F,
-) -> Result<T, tokio_postgres::Error>
+) -> Result<T, Fault>
 where
-    F: Future<Output = Result<T, tokio_postgres::Error>>,
+    F: Future<Output = Result<T, Fault>>,
 {
     let mut pause = limits::CONFLICT_BACKOFF_MIN;
     for _ in 0..limits::CONFLICT_RETRIES_MAX {
         match attempt().await {
-            Err(error) if classify(&error) == Class::Conflict => {
+            Err(error) if error.class() == Class::Conflict => {
                 counters.conflicts_retried.add(1);
                 tokio::time::sleep(jittered(pause)).await;
                 pause *= 2;

@@ -1,4 +1,5 @@
-//! Facts about a table's relation, which each session checks when it is opened.
+//! Facts about a table's relation, which are checked for each new session and while the table is
+//! in use.
 //!
 //! A table is served only if an index finds its keys: the relation exists and stores rows itself,
 //! key columns have a supported type, a unique index covers exactly them, the role has the
@@ -11,14 +12,14 @@ mod plan;
 
 use std::sync::Arc;
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, types::Type};
 
 use crate::{
     Error, Settings,
     key::{KeyShape, KeyType},
     limits, statements,
 };
-use catalogue::{Column, RelationRow};
+use catalogue::{Column, Index, RelationRow};
 pub use plan::Plan;
 
 /// A checked relation, with its columns and its index.
@@ -27,7 +28,7 @@ pub struct Schema {
     /// Name with its schema, quoted where needed.
     pub(crate) relation: String,
     pub(crate) kind: RelationKind,
-    oid: u32,
+    facts: Facts,
     pub(crate) key: Vec<KeyColumn>,
     pub(crate) values: Vec<ValueColumn>,
     pub(crate) shape: KeyShape,
@@ -36,6 +37,15 @@ pub struct Schema {
     pub(crate) plan: Plan,
     pub(crate) warnings: Vec<String>,
     pub(crate) server_version: String,
+}
+
+/// Rows of the system catalogue from which a schema is made. A relation whose facts are the same
+/// has not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Facts {
+    relation: RelationRow,
+    columns: Vec<Column>,
+    indexes: Vec<Index>,
 }
 
 /// Kind of a relation that stores rows.
@@ -96,18 +106,41 @@ pub(crate) type ColumnNames = Arc<[String]>;
 
 impl Schema {
     /// Checks the relation. `columns` are the value columns; `None` takes all that are not in the
-    /// key.
+    /// key. `before` is what an earlier check has found: it is returned as it is if nothing has
+    /// changed. Only a relation that has changed is locked, to explain its plan.
     pub(crate) async fn check(
         client: &Client,
         settings: &Settings,
         columns: Option<&[String]>,
+        before: Option<&Arc<Self>>,
+    ) -> Result<Arc<Self>, Error> {
+        let known = before.map(|schema| &schema.facts);
+        let relation = catalogue::relation(client, &settings.relation, known).await?;
+        relation_kind(&relation)?;
+        let (all, indexes) = tokio::try_join!(
+            catalogue::columns(client, relation.oid),
+            catalogue::unique_indexes(client, relation.oid)
+        )?;
+        let facts = Facts { relation, columns: all, indexes };
+        match before.filter(|schema| schema.facts == facts) {
+            Some(schema) => Ok(Arc::clone(schema)),
+            None => Self::of_facts(client, settings, columns, facts, known).await.map(Arc::new),
+        }
+    }
+
+    async fn of_facts(
+        client: &Client,
+        settings: &Settings,
+        columns: Option<&[String]>,
+        facts: Facts,
+        known: Option<&Facts>,
     ) -> Result<Self, Error> {
-        let relation = catalogue::relation(client, &settings.relation).await?;
-        let kind = relation_kind(&relation)?;
-        let all = catalogue::columns(client, relation.oid).await?;
-        let key_columns = find_all(&all, &settings.key, &relation)?;
+        let Facts { relation, columns: all, indexes } = &facts;
+        let kind = relation_kind(relation)?;
+        let find_all = |names: &[String]| find_all(names, &facts, known);
+        let key_columns = find_all(&settings.key)?;
         let value_columns = match columns {
-            Some(names) => find_all(&all, names, &relation)?,
+            Some(names) => find_all(names)?,
             None => all
                 .iter()
                 .filter(|one| key_columns.iter().all(|key| key.number != one.number))
@@ -118,11 +151,10 @@ impl Schema {
         }
         let key = key_columns
             .iter()
-            .map(|column| key_column(column, &relation))
+            .map(|column| key_column(column, relation))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut warnings = privileges(settings, &relation, kind, &key_columns, &value_columns)?;
-        let indexes = catalogue::unique_indexes(client, relation.oid).await?;
-        let index = index::choose(&indexes, &key_columns, &relation, kind, settings.writable)?;
+        let mut warnings = privileges(settings, relation, kind, &key_columns, &value_columns)?;
+        let index = index::choose(indexes, &key_columns, relation, kind, settings.writable)?;
         warnings.extend(key_columns.iter().filter(|column| !column.not_null).map(|column| {
             format!("key column {} allows NULL; rows without a key cannot be asked for", column.sql)
         }));
@@ -136,14 +168,14 @@ impl Schema {
         let mut schema = Self {
             relation: relation.sql.clone(),
             kind,
-            oid: relation.oid,
             key,
             values: value_columns.into_iter().map(value_column).collect(),
             shape,
             index,
             plan: Plan::default(),
             warnings,
-            server_version: relation.server_version,
+            server_version: relation.server_version.clone(),
+            facts,
         };
         schema.plan = plan::explain(client, &schema, &statements::read(&schema)).await?;
         schema.warnings.extend(schema.plan.warnings.iter().cloned());
@@ -152,13 +184,49 @@ impl Schema {
 
     /// Returns the estimate of the statistics; `None` if they were never collected.
     pub(crate) async fn estimated_rows(&self, client: &Client) -> Result<Option<f64>, Error> {
-        catalogue::estimated_rows(client, self.oid).await
+        catalogue::estimated_rows(client, self.facts.relation.oid).await
+    }
+
+    /// Returns whether transactions older than the index on the key may keep Postgres from using it
+    /// (`pg_index.indcheckxmin`).
+    fn index_may_be_too_new(&self) -> bool {
+        self.facts.indexes.iter().any(|index| index.name == self.index && index.checks_xmin)
+    }
+
+    /// Returns whether the rows of a read, with these columns, have the types of this schema.
+    pub(crate) fn rows_have_types(&self, columns: &[tokio_postgres::Column]) -> bool {
+        let values = columns.get(self.key.len()..).unwrap_or_default();
+        self.keys_have_types(columns)
+            && values.len() == self.values.len()
+            && self.values.iter().zip(values).all(|(value, column)| match value.form {
+                ValueForm::Bytes => *column.type_() == Type::BYTEA,
+                ValueForm::Text | ValueForm::Cast(_) => is_text(column.type_()),
+            })
+    }
+
+    /// Returns whether rows that begin with the key have the types of this schema.
+    pub(crate) fn keys_have_types(&self, columns: &[tokio_postgres::Column]) -> bool {
+        let mut columns = columns.iter();
+        self.key.iter().all(|key| {
+            columns.next().is_some_and(|column| match key.key_type {
+                KeyType::Text => is_text(column.type_()),
+                KeyType::Bytes => *column.type_() == Type::BYTEA,
+                KeyType::Uuid => *column.type_() == Type::UUID,
+                KeyType::Int2 => *column.type_() == Type::INT2,
+                KeyType::Int4 => *column.type_() == Type::INT4,
+                KeyType::Int8 => *column.type_() == Type::INT8,
+            })
+        })
     }
 
     /// Returns the names of the value columns.
     pub(crate) fn column_names(&self) -> ColumnNames {
         self.values.iter().map(|column| column.name.clone()).collect()
     }
+}
+
+fn is_text(column_type: &Type) -> bool {
+    matches!(*column_type, Type::TEXT | Type::VARCHAR)
 }
 
 fn relation_kind(relation: &RelationRow) -> Result<RelationKind, Error> {
@@ -180,19 +248,35 @@ fn relation_kind(relation: &RelationRow) -> Result<RelationKind, Error> {
 
 /// Finds the columns of these names.
 fn find_all<'a>(
-    all: &'a [Column],
     names: &[String],
-    relation: &RelationRow,
+    facts: &'a Facts,
+    known: Option<&Facts>,
 ) -> Result<Vec<&'a Column>, Error> {
-    names.iter().map(|name| find(all, name, relation)).collect()
+    names.iter().map(|name| find(name, facts, known)).collect()
 }
 
-fn find<'a>(all: &'a [Column], name: &str, relation: &RelationRow) -> Result<&'a Column, Error> {
-    let exact = all.iter().find(|column| column.name == name);
-    exact.ok_or_else(|| {
-        let names: Vec<_> = all.iter().map(|column| column.name.as_str()).collect();
-        schema_error(format!("{} has no column {name}; {}", relation.sql, suggest(name, &names)))
-    })
+/// Finds a column. `known` are the facts of an earlier check, to tell one that is gone from one
+/// that never was.
+fn find<'a>(name: &str, facts: &'a Facts, known: Option<&Facts>) -> Result<&'a Column, Error> {
+    let Facts { relation, columns: all, .. } = facts;
+    let named = |columns: &'a [Column]| columns.iter().find(|column| column.name == name);
+    if let Some(column) = named(all) {
+        return Ok(column);
+    }
+    let names: Vec<_> = all.iter().map(|column| column.name.as_str()).collect();
+    let was = known.and_then(|known| known.columns.iter().find(|column| column.name == name));
+    let (Some(was), Some(known)) = (was, known) else {
+        let hint = suggest(name, &names);
+        return Err(schema_error(format!("{} has no column {name}; {hint}", relation.sql)));
+    };
+    // A renamed column keeps its number.
+    let same = |column: &&Column| column.number == was.number;
+    let renamed = all.iter().find(same).filter(|_| known.relation.oid == relation.oid);
+    let hint = match renamed {
+        Some(column) => format!("it is \"{}\" now", column.name),
+        None => suggest(name, &names),
+    };
+    Err(schema_error(format!("column \"{name}\" of {} is gone; {hint}", relation.sql)))
 }
 
 /// Suggests the nearest of the existing names, and lists the first of them.

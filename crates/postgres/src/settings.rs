@@ -45,6 +45,9 @@ pub struct Settings {
     pub connections: usize,
     /// Timeout of a request.
     pub timeout: Duration,
+    /// Pause between checks whether the relation has changed, while there are requests
+    /// ([`RELATION_CHECK_INTERVAL`](crate::limits::RELATION_CHECK_INTERVAL)).
+    pub relation_check_interval: Duration,
     /// Settings of the request queue: limits and dispatch policy. As many batches may be in flight
     /// as there may be connections.
     pub queue: QueueSettings,

@@ -5,14 +5,14 @@
 //!          |  ^          |
 //!          |  +-- conflict: the same again, later
 //!          v
-//!       refused --each entry alone, pipelined--> outcome or error of each; if all are refused
-//!                        |                  because the relation changed: that error, for all
+//!       refused --each entry alone, pipelined--> outcome or error of each
 //!                        |
 //!                        +-- an entry of several requests: each request alone, in order
 //! ```
 //!
 //! Every statement is a transaction of its own: one that fails has changed nothing. A statement
-//! that was in flight when the connection ended is never sent again.
+//! that was in flight when the connection ended is never sent again. A batch that is refused
+//! because the relation has changed goes back to the service, which knows whether it has.
 
 use std::{pin::pin, sync::Arc};
 
@@ -22,8 +22,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::{
     Error,
-    cause::describe,
-    failure::{self, Class},
+    failure::{Class, Fault},
     key::Key,
     limits,
     parameters::ValueArray,
@@ -31,7 +30,7 @@ use crate::{
     retry,
     row::Matcher,
     schema::ValueForm,
-    session::PgSession,
+    session::Prepared,
     stats::Counters,
     write::{Change, ColumnSet, Outcome, RowWrite, WriteKind},
 };
@@ -42,13 +41,13 @@ pub(crate) type Outcomes = Vec<Result<Outcome, Error>>;
 /// Writes entries of one kind, with unique keys and sorted by key. An error concerns all entries:
 /// the statement as a whole was refused, or the connection ended before anything was answered.
 pub(crate) async fn store(
-    session: &PgSession,
+    session: &Prepared,
     entries: &[(Key, RowWrite)],
     counters: &Counters,
-) -> Result<Outcomes, tokio_postgres::Error> {
+) -> Result<Outcomes, Fault> {
     let store = Store { session, counters };
     if entries.iter().any(|(key, _)| !session.schema.shape.fits(key)) {
-        return store.alone(entries).await;
+        return Ok(store.alone(entries).await);
     }
     let (keys, changes): (Vec<_>, Vec<_>) =
         entries.iter().map(|(key, write)| (key.clone(), write.change())).unzip();
@@ -56,48 +55,44 @@ pub(crate) async fn store(
         Ok(outcomes) => return Ok(outcomes),
         Err(error) => error,
     };
-    match failure::classify(&error) {
-        class if class.may_be_one_entrys() && !is_single(entries) => {
-            let outcomes = store.alone(entries).await?;
-            // Every entry was refused: no entry is the cause, and the session has to be reopened.
-            let session = class == Class::Stale && !outcomes.iter().any(got_through);
-            if session { Err(error) } else { Ok(outcomes) }
-        }
-        Class::Data => Ok(vec![Err(failure::data(&error))]),
+    match error.class() {
+        class if class.may_be_one_entrys() && !is_single(entries) => Ok(store.alone(entries).await),
+        Class::Data => Ok(vec![Err(error.data())]),
         _ => Err(error),
     }
 }
 
-/// Returns whether something of an entry was written.
-fn got_through(outcome: &Result<Outcome, Error>) -> bool {
-    match outcome {
-        Ok(Outcome::Separate(counts)) => counts.iter().any(Result::is_ok),
-        outcome => outcome.is_ok(),
-    }
+/// Writes the entries, each in a statement of its own.
+pub(crate) async fn store_alone(
+    session: &Prepared,
+    entries: &[(Key, RowWrite)],
+    counters: &Counters,
+) -> Outcomes {
+    Store { session, counters }.alone(entries).await
 }
 
 /// Returns whether sending the entries alone would send the same again.
-fn is_single(entries: &[(Key, RowWrite)]) -> bool {
+pub(crate) fn is_single(entries: &[(Key, RowWrite)]) -> bool {
     matches!(entries, [(_, write)] if write.requests().is_empty())
 }
 
 #[derive(Clone, Copy)]
 struct Store<'a> {
-    session: &'a PgSession,
+    session: &'a Prepared,
     counters: &'a Counters,
 }
 
 impl Store<'_> {
     /// Sends each entry in a statement of its own. Never fails as a whole: some may have been
     /// written.
-    async fn alone(self, entries: &[(Key, RowWrite)]) -> Result<Outcomes, tokio_postgres::Error> {
+    async fn alone(self, entries: &[(Key, RowWrite)]) -> Outcomes {
         let one = |index: usize| async move {
             let (key, write) = &entries[index];
             self.entry(key, write).await
         };
         let outcomes =
             stream::iter(0..entries.len()).map(one).buffered(limits::ALONE_IN_FLIGHT_MAX);
-        Ok(outcomes.collect().await)
+        outcomes.collect().await
     }
 
     /// Sends one entry; if it is refused and holds several requests, sends each of them, so that
@@ -130,11 +125,7 @@ impl Store<'_> {
 
     /// Sends one statement, and then again, each alone, the entries whose rows it has missed. If
     /// one of these fails, the others stay written and are not sent again.
-    async fn batch(
-        self,
-        keys: &[Key],
-        changes: &[&Change],
-    ) -> Result<Outcomes, tokio_postgres::Error> {
+    async fn batch(self, keys: &[Key], changes: &[&Change]) -> Result<Outcomes, Fault> {
         let answered = self.retrying(keys, changes).await?;
         let mut outcomes = Vec::with_capacity(answered.len());
         for (outcome, (key, change)) in answered.into_iter().zip(keys.iter().zip(changes)) {
@@ -165,16 +156,12 @@ impl Store<'_> {
         self,
         keys: &[Key],
         changes: &[&Change],
-    ) -> Result<Vec<Option<Outcome>>, tokio_postgres::Error> {
+    ) -> Result<Vec<Option<Outcome>>, Fault> {
         retry::on_conflict(self.counters, || self.once(keys, changes)).await
     }
 
     /// Returns the outcome of each entry; `None` for one that Postgres has not written.
-    async fn once(
-        self,
-        keys: &[Key],
-        changes: &[&Change],
-    ) -> Result<Vec<Option<Outcome>>, tokio_postgres::Error> {
+    async fn once(self, keys: &[Key], changes: &[&Change]) -> Result<Vec<Option<Outcome>>, Fault> {
         let Some(kind) = changes.first().map(|change| change.kind()) else {
             return Ok(Vec::new());
         };
@@ -243,11 +230,7 @@ fn untouched(kind: &WriteKind) -> Option<Outcome> {
 }
 
 /// Returns the outcome of an entry, from the row that came back for it.
-fn touched(
-    kind: &WriteKind,
-    row: &tokio_postgres::Row,
-    first: usize,
-) -> Result<Outcome, tokio_postgres::Error> {
+fn touched(kind: &WriteKind, row: &tokio_postgres::Row, first: usize) -> Result<Outcome, Fault> {
     Ok(match kind {
         WriteKind::Set => Outcome::Set,
         WriteKind::SetFields(_) => Outcome::FieldsSet { inserted: row.try_get(first)? },
@@ -272,13 +255,13 @@ fn not_written() -> Error {
 }
 
 /// Returns the error for the requests of an entry that was sent alone.
-fn entry_error(error: &tokio_postgres::Error) -> Error {
-    match failure::classify(error) {
-        Class::Lost => Error::OutcomeUnknown(describe(error).into()),
-        Class::Data => failure::data(error),
+fn entry_error(error: &Fault) -> Error {
+    match error.class() {
+        Class::Lost => Error::OutcomeUnknown(error.describe().into()),
+        Class::Data => error.data(),
         Class::Canceled => Error::TooLate,
-        Class::Conflict | Class::Stale | Class::Exhausted | Class::Refused => {
-            failure::refused(error)
+        Class::Conflict | Class::Stale | Class::Standby | Class::Exhausted | Class::Refused => {
+            error.refused()
         }
     }
 }

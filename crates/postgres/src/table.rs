@@ -95,7 +95,7 @@ impl<R: Reply<PgService>> Table<R> {
     /// # Errors
     /// Returns why the table cannot be served now. The pool keeps trying to connect.
     pub async fn connected(&self) -> Result<(), Error> {
-        self.batcher.service().pool().first_attempt().await
+        self.batcher.service().first_attempt().await
     }
 
     /// Returns the settings that the table was started with.
@@ -120,9 +120,11 @@ impl<R: Reply<PgService>> Table<R> {
     }
 
     fn with_schema<T>(&self, look: impl FnOnce(&Schema) -> Result<T, Error>) -> Result<T, Error> {
-        self.context.with_schema(|schema| look(schema)).unwrap_or_else(|| {
-            let last_error = self.batcher.service().pool().state().last_error;
-            Err(last_error
+        self.context.versions.with_schema(|schema| look(schema)).unwrap_or_else(|| {
+            let last_error = || self.batcher.service().pool().state().last_error;
+            let refusal = self.context.versions.refusal();
+            Err(refusal
+                .or_else(last_error)
                 .unwrap_or_else(|| Error::CannotConnect("not connected to postgres yet".into())))
         })
     }
@@ -236,7 +238,7 @@ impl<R: Reply<PgService>> Table<R> {
     /// Returns the statistics of the table and the state of its connections.
     pub fn stats(&self) -> TableStats {
         let pool = self.batcher.service().pool().state();
-        TableStats::new(self.batcher.stats(), self.batcher.waiting(), pool, &self.context.counters)
+        TableStats::new(self.batcher.stats(), self.batcher.waiting(), pool, &self.context)
     }
 
     /// Takes no more requests, answers those it has, and closes the connections.

@@ -17,9 +17,14 @@
 use futures_util::future::join_all;
 use tokio_postgres::Client;
 
-use crate::{Settings, cause::describe, limits::STATEMENT_TIMEOUT_MARGIN};
+use crate::{
+    Settings,
+    cause::describe,
+    failure::{self, Class},
+    limits::STATEMENT_TIMEOUT_MARGIN,
+};
 
-/// Sends all settings of the session in one round trip.
+/// Sends all settings of the session in one round trip. Fails only if the connection is lost.
 pub(super) async fn set_up(
     client: &Client,
     settings: &Settings,
@@ -51,7 +56,7 @@ async fn set(
     statement: &str,
 ) -> Result<(), tokio_postgres::Error> {
     match client.batch_execute(statement).await {
-        Err(error) if error.as_db_error().is_some() && !client.is_closed() => {
+        Err(error) if failure::classify(&error) != Class::Lost => {
             let warning = format!("the server refuses `{statement}`: {}", describe(&error));
             if settings.logged_warnings.is_new(&warning) {
                 log::warn!("table {}: {warning}", settings.name);

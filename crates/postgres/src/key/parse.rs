@@ -39,10 +39,12 @@ impl KeyShape {
         &self.types
     }
 
-    /// Returns whether a key was parsed for this shape: the table may change between parsing and
-    /// sending.
+    /// Returns whether columns of these types can hold a key: the table may change between parsing
+    /// and sending.
     pub(crate) fn fits(&self, key: &Key) -> bool {
-        key.parts().map(|part| part.key_type).eq(self.types.iter().copied())
+        let mut parts = key.parts();
+        self.types.iter().all(|one| parts.next().is_some_and(|part| one.holds(&part)))
+            && parts.next().is_none()
     }
 
     pub(crate) fn position(&self, index: usize) -> Position {

@@ -2,11 +2,11 @@
 
 use tokio_postgres::{Client, Row, types::Type};
 
-use super::{schema_error, suggest};
+use super::{Facts, schema_error, suggest};
 use crate::{Error, Relation, failure};
 
 /// The relation itself, and the role that asks.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RelationRow {
     pub(super) oid: u32,
     pub(super) sql: String,
@@ -20,7 +20,7 @@ const RELATION: &str = "
 SELECT c.oid,
        pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname),
        c.relkind::text,
-       pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+       coalesce(pg_catalog.has_table_privilege(c.oid, 'DELETE'), false),
        current_user::text,
        pg_catalog.current_setting('server_version')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -35,10 +35,15 @@ WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'
 ORDER BY 1 LIMIT 1000";
 
-pub(super) async fn relation(client: &Client, relation: &Relation) -> Result<RelationRow, Error> {
+/// Finds the relation. `known` are the facts of an earlier check, if there was one.
+pub(super) async fn relation(
+    client: &Client,
+    relation: &Relation,
+    known: Option<&Facts>,
+) -> Result<RelationRow, Error> {
     let rows = query(client, RELATION, &[(&relation.sql(), Type::TEXT)]).await?;
     let Some(row) = rows.first() else {
-        return Err(no_such_relation(client, relation).await?);
+        return Err(no_such_relation(client, relation, known).await?);
     };
     Ok(RelationRow {
         oid: get(row, 0)?,
@@ -50,7 +55,11 @@ pub(super) async fn relation(client: &Client, relation: &Relation) -> Result<Rel
     })
 }
 
-async fn no_such_relation(client: &Client, relation: &Relation) -> Result<Error, Error> {
+async fn no_such_relation(
+    client: &Client,
+    relation: &Relation,
+    known: Option<&Facts>,
+) -> Result<Error, Error> {
     let rows = query(client, RELATIONS, &[]).await?;
     let names = rows.iter().map(|row| get::<String>(row, 0)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -58,7 +67,11 @@ async fn no_such_relation(client: &Client, relation: &Relation) -> Result<Error,
         Some(schema) => format!("{schema}.{}", relation.name),
         None => relation.name.clone(),
     };
-    Ok(schema_error(format!("relation {plain} does not exist; {}", suggest(&plain, &names))))
+    let hint = suggest(&plain, &names);
+    Ok(schema_error(match known {
+        Some(known) => format!("{} is gone; {hint}", known.relation.sql),
+        None => format!("relation {plain} does not exist; {hint}"),
+    }))
 }
 
 /// Partitioned tables have statistics of their own only after an ANALYZE of the parent: otherwise
@@ -79,7 +92,7 @@ pub(super) async fn estimated_rows(client: &Client, relation: u32) -> Result<Opt
 }
 
 /// One column of the relation.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) number: i16,
     pub(super) name: String,
@@ -110,9 +123,9 @@ SELECT a.attnum, a.attname::text, pg_catalog.quote_ident(a.attname),
        a.attnotnull, a.attgenerated <> '' OR a.attidentity = 'a',
        pg_catalog.quote_ident(ln.nspname) || '.' || pg_catalog.quote_ident(l.collname),
        coalesce(l.collisdeterministic, true),
-       pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
-       pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
-       pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE'),
+       coalesce(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'), false),
+       coalesce(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'INSERT'), false),
+       coalesce(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE'), false),
        CASE WHEN b.typname = 'varchar' AND b.typmod >= 4 THEN b.typmod - 4 END
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
@@ -156,22 +169,25 @@ fn column(row: &Row) -> Result<Column, Error> {
 }
 
 /// One unique index of the relation.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Index {
+    oid: u32,
     pub(super) name: String,
     /// Valid and ready: built to its end and kept up to date.
     pub(super) usable: bool,
     pub(super) partial: bool,
     /// Checked at once, not at the end of a transaction.
     pub(super) immediate: bool,
+    /// Built while rows had versions that it does not hold: older transactions must not use it.
+    pub(super) checks_xmin: bool,
     /// Attribute numbers of its key columns; 0 is an expression.
     pub(super) columns: Vec<i16>,
 }
 
 const INDEXES: &str = "
-SELECT i.indexrelid::pg_catalog.regclass::text, i.indisvalid AND i.indisready,
+SELECT i.indexrelid, i.indexrelid::pg_catalog.regclass::text, i.indisvalid AND i.indisready,
        i.indpred IS NOT NULL, i.indimmediate,
-       i.indkey::text, i.indnkeyatts
+       i.indkey::text, i.indnkeyatts, i.indcheckxmin
 FROM pg_catalog.pg_index i
 WHERE i.indrelid = $1 AND i.indisunique
 ORDER BY i.indisprimary DESC, i.indexrelid";
@@ -182,13 +198,15 @@ pub(super) async fn unique_indexes(client: &Client, relation: u32) -> Result<Vec
 }
 
 fn index(row: &Row) -> Result<Index, Error> {
-    let (numbers, count): (String, i16) = (get(row, 4)?, get(row, 5)?);
+    let (numbers, count): (String, i16) = (get(row, 5)?, get(row, 6)?);
     let numbers = numbers.split_whitespace().map(|number| number.parse().unwrap_or_default());
     Ok(Index {
-        name: get(row, 0)?,
-        usable: get(row, 1)?,
-        partial: get(row, 2)?,
-        immediate: get(row, 3)?,
+        oid: get(row, 0)?,
+        name: get(row, 1)?,
+        usable: get(row, 2)?,
+        partial: get(row, 3)?,
+        immediate: get(row, 4)?,
+        checks_xmin: get(row, 7)?,
         columns: numbers.take(usize::try_from(count).unwrap_or_default()).collect(),
     })
 }
@@ -198,9 +216,9 @@ async fn query(
     sql: &str,
     parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)],
 ) -> Result<Vec<Row>, Error> {
-    client.query_typed(sql, parameters).await.map_err(|error| failure::while_opening(&error))
+    client.query_typed(sql, parameters).await.map_err(|error| failure::while_checking(&error))
 }
 
 fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Error> {
-    row.try_get(column).map_err(|error| failure::while_opening(&error))
+    row.try_get(column).map_err(|error| failure::while_checking(&error))
 }

@@ -7,7 +7,11 @@
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{Schema, schema_error};
-use crate::{Error, cause::describe, failure};
+use crate::{
+    Error,
+    cause::describe,
+    failure::{self, Class},
+};
 
 /// Plan of the read statement, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,20 +66,33 @@ pub(super) async fn explain(client: &Client, schema: &Schema, read: &str) -> Res
     );
     let messages = match client.simple_query(&script).await {
         Ok(messages) => messages,
-        Err(error) if error.as_db_error().is_some() => return Ok(Plan::unknown(&error)),
-        Err(error) => return Err(failure::while_opening(&error)),
+        Err(error) if is_of_statement(&error) => {
+            // The statement outlives a script that fails behind its first part.
+            let _ = client.batch_execute("DEALLOCATE busload_check").await;
+            return Ok(Plan::unknown(&error));
+        }
+        Err(error) => return Err(failure::while_checking(&error)),
     };
     let lines = messages.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
+    let hint = match schema.index_may_be_too_new() {
+        true => "transactions older than it keep Postgres from using it for now",
+        false => "is its collation that of the column?",
+    };
     judge(&lines.collect::<Vec<_>>()).map_err(|scan| {
         schema_error(format!(
-            "reading {} by its key would read all of it ({scan}) although {} is there: \
-             is its collation that of the column?",
+            "reading {} by its key would read all of it ({scan}) although {} is there: {hint}",
             schema.relation, schema.index
         ))
     })
+}
+
+/// Returns whether the server refused the statement itself: it has not ended the statement while it
+/// waited for a lock, nor the connection.
+fn is_of_statement(error: &tokio_postgres::Error) -> bool {
+    !matches!(failure::classify(error), Class::Lost | Class::Canceled)
 }
 
 /// Returns the text of a line that names a node, without its arrow, and the line's indentation.

@@ -12,6 +12,9 @@ use tokio::{
 pub enum PeerKind {
     /// Answers every statement with an error.
     RefusesSettings,
+    /// Ends the connection in answer to the first statement, as a server does whose administrator
+    /// says so.
+    EndsInSetUp,
     /// Answers `SET` and nothing else, not even a Terminate message.
     Silent,
 }
@@ -63,6 +66,16 @@ async fn serve(mut stream: TcpStream, kind: PeerKind) -> std::io::Result<()> {
         let answer: &[u8] = match (tag, kind) {
             (b'Q', PeerKind::RefusesSettings) => {
                 b"E\0\0\0\x25SERROR\0VERROR\0C42704\0Mnot by me\0\0"
+            }
+            (b'Q', PeerKind::EndsInSetUp) => {
+                const END: &[u8] = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0";
+                stream.write_u8(b'E').await?;
+                stream.write_u32(u32::try_from(END.len() + 4).unwrap()).await?;
+                stream.write_all(END).await?;
+                stream.shutdown().await?;
+                // Unread bytes would reset the connection, and the client would lose the reason.
+                tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+                return Ok(());
             }
             (b'Q', PeerKind::Silent) if body.starts_with(b"SET") => b"C\0\0\0\x08SET\0",
             _ => continue,

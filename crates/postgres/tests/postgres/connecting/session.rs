@@ -137,6 +137,20 @@ async fn a_refused_setting_is_told_once_and_tolerated() {
     assert_eq!(lines.len(), logged, "each once");
 }
 
+/// Once, the log said that the server refuses `SET statement_timeout`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_ends_while_it_is_set_up_is_lost_and_no_setting_is_refused() {
+    capture();
+    let server = fake::Server::start(fake::PeerKind::EndsInSetUp).await;
+    let settings = named("killed_early", &server.url());
+    for _ in 0..50 {
+        let error = connect(&settings).await.expect_err("the server ends it").to_string();
+        let (_, cause) = error.split_once(": ").expect("a cause");
+        assert_eq!(cause, "connection lost while its session was set up: terminating connection");
+    }
+    assert_eq!(lines_with("killed_early: the server refuses"), [""; 0]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_server_says_unasked_goes_to_the_log() {
     capture();

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use crate::failure::{
     load::Load,
     support::{
-        Database, LONG, SLACK, all_up, blocking, cluster, prepared_everywhere, table, timed, until,
-        value,
+        Database, LONG, SLACK, all_up, blocking, cluster, prepared_everywhere, quiet_table, table,
+        timed, until, value,
     },
 };
 
@@ -91,7 +91,7 @@ async fn a_way_that_swallows_replies_is_given_up() {
     let proxy = database.proxy();
     // Two write partitions: with one, writes might never have used the remaining connection, and
     // would wait for the answer to its PREPARE.
-    let table = table(&database.url_at(proxy.port()), "timeout=4s&connections=2").await;
+    let table = quiet_table(&database.url_at(proxy.port()), "timeout=4s&connections=2").await;
     prepared_everywhere(&table).await;
     proxy.stall(Direction::ToClient);
     // Of another key: a write waits for the earlier reads of its key.

@@ -5,7 +5,7 @@ use busload_postgres::Error;
 use tokio_postgres::Client;
 
 use crate::failure::support::{
-    BLOCKED, Database, all_up, prepared_everywhere, table, until, until_blocked, value,
+    BLOCKED, Database, all_up, prepared_everywhere, quiet_table, until, until_blocked, value,
 };
 
 const QUERY: &str = "timeout=60s&connections=2";
@@ -16,7 +16,7 @@ async fn a_read_whose_connection_is_cut_is_made_again_on_another_and_succeeds() 
     let long = "x".repeat(100_000);
     database.sql(&format!("INSERT INTO t VALUES ('a', '{long}')"));
     let proxy = database.proxy();
-    let table = table(&database.url_at(proxy.port()), QUERY).await;
+    let table = quiet_table(&database.url_at(proxy.port()), QUERY).await;
     // Before the request, before the reply, in the middle of the reply.
     for (direction, bytes) in [(ToServer, 0), (ToClient, 0), (ToClient, 5), (ToClient, 50_000)] {
         let before = table.stats();
@@ -33,7 +33,7 @@ async fn a_read_whose_connection_is_cut_is_made_again_on_another_and_succeeds() 
 async fn a_write_whose_connection_is_cut_has_an_unknown_outcome_and_is_not_made_again() {
     let database = Database::new("cut_writes");
     let proxy = database.proxy();
-    let table = table(&database.url_at(proxy.port()), QUERY).await;
+    let table = quiet_table(&database.url_at(proxy.port()), QUERY).await;
     database.sql("CREATE TABLE made (k text, v text)");
     database.sql(
         "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \
@@ -62,7 +62,7 @@ async fn a_write_whose_connection_is_cut_has_an_unknown_outcome_and_is_not_made_
 async fn a_backend_terminated_in_mid_batch_fails_no_read_and_leaves_writes_unknown() {
     let database = Database::new("terminated");
     database.sql("INSERT INTO t VALUES ('a', '0')");
-    let table = table(&database.url(), QUERY).await;
+    let table = quiet_table(&database.url(), QUERY).await;
     let observer = database.plain().await;
     let mut locker = database.plain().await;
     let lock = locker.transaction().await.unwrap();
@@ -89,7 +89,7 @@ async fn a_backend_terminated_in_mid_batch_fails_no_read_and_leaves_writes_unkno
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_is_made_again_only_once() {
     let database = Database::new("once");
-    let table = table(&database.url(), QUERY).await;
+    let table = quiet_table(&database.url(), QUERY).await;
     let observer = database.plain().await;
     let mut locker = database.plain().await;
     let lock = locker.transaction().await.unwrap();

@@ -86,6 +86,14 @@ pub async fn table(url: &str, query: &str) -> Table {
     connected(settings(url, query)).await
 }
 
+/// Starts the table `t` like [`table`], but checks the relation only at the start: nothing but the
+/// test's own requests goes over its connections.
+pub async fn quiet_table(url: &str, query: &str) -> Table {
+    let mut settings = settings(url, query);
+    settings.relation_check_interval = 100 * LONG;
+    connected(settings).await
+}
+
 /// Starts any table, with all its connections open.
 pub async fn table_of(url: &str, query: &str) -> Table {
     connected(settings_of(url, query)).await

@@ -133,7 +133,7 @@ pub fn build_info(_: &Reading<'_>, samples: &mut Samples<'_>) {
 
 pub fn postgres_info(reading: &Reading<'_>, samples: &mut Samples<'_>) {
     for (table, stats) in &reading.postgres {
-        let error = stats.pool.last_error.as_ref().map_or(String::new(), ToString::to_string);
+        let error = stats.last_error().map_or(String::new(), ToString::to_string);
         samples.put(&[table, postgres_state(stats), &error], 1);
     }
 }

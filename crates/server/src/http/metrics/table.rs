@@ -3,6 +3,8 @@
 
 use std::{fmt, sync::atomic::Ordering::Relaxed};
 
+use busload_postgres::TableStats;
+
 use super::metric_source::{
     self,
     MetricSource::{
@@ -165,8 +167,9 @@ pub static TABLE: &[Metric] = &[
     counter("busload_postgres_statements_total", "Statements sent.",
         Postgres(|table| table.statements)),
     counter("busload_postgres_retries_total",
-        "Batches sent again: reads after a lost connection, conflicts with other transactions.",
-        Postgres(|table| table.reads_repeated + table.conflicts_retried)),
+        "Batches sent again: reads after a lost connection, refused statements after a change of \
+         the relation, conflicts with other transactions.",
+        Postgres(TableStats::retries)),
     counter("busload_postgres_alone_total", "Entries sent alone because of another one's error.",
         Postgres(|table| table.sent_alone)),
     counter("busload_postgres_outcomes_unknown_total", "Writes with an unknown outcome.",
@@ -179,8 +182,11 @@ pub static TABLE: &[Metric] = &[
         Postgres(|table| table.pool.lost)),
     counter("busload_postgres_connect_failures_total", "Attempts to connect that failed.",
         Postgres(|table| table.pool.failed)),
+    counter("busload_postgres_relation_versions_total",
+        "Times that the relation was found changed, the first time included.",
+        Postgres(|table| table.relation_versions)),
     gauge("busload_postgres_info",
-        "1, with the state and, while not all connections are open, the last error.",
+        "1, with the state and, while the table is not served on all connections, the last error.",
         Labelled(&["table", "state", "error"], metric_source::postgres_info)),
     // Tables of kind chunks: requests.
     counter("busload_chunks_requests_total", "Chunks asked for.",

@@ -282,18 +282,19 @@ fn info(stats: &TableStats) -> SourceInfo {
         ("state", state_of(stats).to_owned()),
         ("connections", format!("{}/{}", pool.up, pool.wanted)),
         ("statements", stats.statements.to_string()),
-        ("retries", (stats.reads_repeated + stats.conflicts_retried).to_string()),
+        ("retries", stats.retries().to_string()),
         ("outcomes_unknown", stats.outcomes_unknown.to_string()),
     ];
-    if let Some(error) = &pool.last_error {
+    if let Some(error) = stats.last_error() {
         fields.push(("last_error", error.to_string()));
     }
     source_info(fields, &stats.queue, stats.waiting)
 }
 
-/// Returns the state of a table's connections as one word.
+/// Returns the state of a table and its connections as one word.
 pub fn state_of(stats: &TableStats) -> &'static str {
     match (stats.pool.up, stats.pool.opened) {
+        (1.., _) if stats.refusal.is_some() => "refused",
         (0, 0) if stats.pool.last_error.is_none() => "connecting",
         (0, _) => "down",
         _ => "up",

@@ -280,3 +280,34 @@ fn clients_that_leave_take_their_requests_with_them() {
     lock.run("COMMIT");
     served.check("GET objects:a -> 1");
 }
+
+#[test]
+fn a_table_that_changes_is_served_on_or_refused_by_name() {
+    let relation = Relation::of_rows(&[("a", "1")]);
+    let table = relation.table("key=pk&columns=payload&writable=true");
+    let mut served = Served::start(&[&table], &[]);
+    served.check("GET objects:a -> 1\nSET objects:a 2 -> OK");
+    for change in [
+        "ALTER TABLE @ ALTER COLUMN payload TYPE bigint USING payload::bigint",
+        "ALTER TABLE @ ALTER COLUMN payload TYPE varchar(10)",
+        "ALTER TABLE @ ALTER COLUMN pk TYPE varchar(10)",
+        "ALTER TABLE @ ADD COLUMN other int",
+        "ALTER TABLE @ DROP COLUMN other",
+    ] {
+        relation.execute(change);
+        served.check("GET objects:a -> 2\nSET objects:a 3 -> OK\nGET objects:a -> 3");
+        served.check("SET objects:a 2 -> OK");
+    }
+    relation.execute("ALTER TABLE @ RENAME COLUMN payload TO body");
+    let gone = format!(
+        "-ERR table objects: column \"payload\" of public.{} is gone; it is \"body\" now",
+        relation.name
+    );
+    served.check(&format!("GET objects:a -> {gone}\nSET objects:a 4 -> {gone}"));
+    let tables = served.run("INFO tables");
+    assert!(tables.contains("table_objects:kind=postgres,state=refused,connections="), "{tables}");
+    assert!(tables.contains("last_error=column \"payload\" of"), "{tables}");
+    relation.execute("ALTER TABLE @ RENAME COLUMN body TO payload");
+    while served.run("GET objects:a") != "2" {}
+    served.check("SET objects:a 4 -> OK\nGET objects:a -> 4");
+}
