@@ -112,15 +112,24 @@ fn batch_of_an_earlier_period_does_not_count() {
     assert_eq!((limiter.period.batches, limiter.period.started), (0, None));
 }
 
+/// Returns the cost of a request when a period of one second had so many batches.
+fn cost_of(batches: usize, entries: usize) -> f64 {
+    let mut period = super::Period { started: Some(Duration::ZERO), ..Default::default() };
+    (0..batches).for_each(|_| {
+        let entries = entries / batches;
+        period.add(Measured { entries, waited: Duration::ZERO, took: SECOND });
+    });
+    period.cost(SECOND)
+}
+
 #[test]
-fn statement_has_a_price_so_that_equal_times_mean_fewer_batches() {
-    let price = STATEMENT_COST.as_secs_f64();
-    let cost = |batches: usize| {
-        let mut period = super::Period::default();
-        (0..batches).for_each(|_| {
-            period.add(Measured { entries: 100 / batches, waited: Duration::ZERO, took: SECOND });
-        });
-        period.cost()
-    };
-    assert!((cost(10) - cost(5) - 5.0 * price / 100.0).abs() < 1e-9);
+fn batch_has_a_price_so_that_equal_times_mean_fewer_batches() {
+    let difference = cost_of(10, 100) - cost_of(5, 100);
+    let expected = 5.0 * STATEMENT_COST.as_secs_f64() / 100.0 / 100.0;
+    assert!((difference / expected - 1.0).abs() < 1e-6, "{difference} instead of {expected}");
+}
+
+#[test]
+fn more_requests_in_the_same_time_cost_less_each() {
+    assert!(cost_of(10, 200) < cost_of(10, 100));
 }
