@@ -2,10 +2,12 @@
 //!
 //! With more batches in flight a request waits less for a free slot; with fewer, batches are larger
 //! and each request costs the backend less. Which matters more depends on the distance to the
-//! backend, on its cores and on the load, so the limiter measures it. The *cost* of a request is
-//! the mean time from when it could be sent to the end of its batch, plus its share of
-//! [`STATEMENT_COST`]: what one more batch costs the backend, counted as waiting. Distance is part
-//! of every request's time, whatever the limit, so it needs no rule of its own.
+//! backend, on its cores and on the load, so the limiter measures it. The *cost* is the mean time
+//! of a request, from when it could be sent to the end of its batch, plus its share of
+//! [`STATEMENT_COST`] (what one more batch costs the backend, counted as waiting), divided by the
+//! number of requests per second: the reciprocal of Kleinrock's power. Throughput counts because on
+//! a busy machine more batches may shorten the queue while they slow everything around it. Distance
+//! is part of every request's time, whatever the limit, so it needs no rule of its own.
 //!
 //! * **Periods.** The limiter measures in periods of at least [`PERIOD_BATCHES_MIN`] batches and
 //!   [`PERIOD_MIN`]. A period counts only batches that were sent in it; after a change of the limit
@@ -121,9 +123,12 @@ struct Period {
     number: u64,
     /// Time from which batches count; `None` before the first one under this limit has ended.
     started: Option<Duration>,
+    /// Entries of all batches that have ended, also of those sent before the period.
+    ended: usize,
+    /// Batches that were sent in the period and have ended, and their entries.
     batches: usize,
     entries: usize,
-    /// Sums over the entries, in seconds.
+    /// Sums over these entries, in seconds.
     waited: f64,
     served: f64,
     in_flight_max: usize,
@@ -166,6 +171,7 @@ impl Limiter {
 
     /// Records the end of a batch that the backend has served.
     pub fn ended(&mut self, now: Duration, sent: PeriodNumber, batch: Measured) {
+        self.period.ended += batch.entries;
         if sent.0 != self.period.number {
             return;
         }
@@ -180,12 +186,17 @@ impl Limiter {
         }
     }
 
-    /// Halves the limit, because the backend has said that it has too much to do.
-    pub fn overloaded(&mut self) {
+    /// Halves the limit, because the backend has said that it has too much to do. Batches that were
+    /// sent before the limit last changed say nothing new.
+    pub fn overloaded(&mut self, sent: PeriodNumber) {
+        if sent.0 != self.period.number {
+            return;
+        }
         self.base = (self.base / 2).max(1);
         self.base_cost = None;
         self.growth = Growth::Over;
         self.trial = None;
+        self.up = Retrial::NOW;
         self.up.postpone();
         self.next_period(None);
     }
@@ -366,8 +377,8 @@ impl Period {
         let started = self.started.unwrap_or(now);
         let seconds = now.saturating_sub(started).max(PERIOD_MIN).as_secs_f64();
         let statements = STATEMENT_COST.as_secs_f64() * self.batches as f64;
-        let entries = self.entries as f64;
-        (self.waited + self.served + statements) / entries / (entries / seconds)
+        let time = (self.waited + self.served + statements) / self.entries as f64;
+        time / (self.ended as f64 / seconds)
     }
 
     fn times(&self, cost: f64) -> Times {

@@ -24,6 +24,10 @@ const _: () = assert!(REQUESTS_MAX as u64 * (BATCHES_IN_FLIGHT_MAX as u64 + 1) <
 /// visits.
 pub const KIND_SEARCH_BATCHES: usize = 4;
 
+/// Share of the slots, as a divisor, that writes leave to reads if the dispatch policy adapts: the
+/// backend may block all writes for long.
+pub const WRITES_LEAVE: usize = 4;
+
 /// Number of entries that a batch takes, if they are pending, though its share among the batches in
 /// flight is less: smaller batches cost more than they gain by using all slots.
 pub const BATCH_SHARE_MIN: usize = 32;

@@ -39,7 +39,7 @@ pub enum DispatchPolicy {
     /// one is sent when it has [`HOLD_ENTRIES`] entries, or as many bytes as a batch may have, or
     /// when its oldest entry has waited for [`HOLD_MAX`]. The queue finds by itself how many
     /// batches of a class may be in flight: it measures what a request costs with one limit and
-    /// with another.
+    /// with another. Writes leave a quarter of the slots to reads.
     ///
     /// A batch takes all pending entries up to its share: the entries of its class that are pending
     /// or in flight, divided by all slots but one, or [`BATCH_SHARE_MIN`] if that is more.

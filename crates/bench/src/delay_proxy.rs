@@ -11,9 +11,10 @@
 //! queue holds the dues of all connections in order. The thread sleeps until the first is due
 //! (timers of the kernel with no slack, and the last microseconds without sleep). Bandwidth is not
 //! limited, and any number of packets may be under way: one that is late delays no other. A pipe
-//! that holds [`DELAY_BUFFER_BYTES`] is not read until half of them are written. The end of a
-//! stream is delayed as its bytes are; a connection that fails is closed for its peer, too. Nothing
-//! is delayed while a connection is opened, except what client and server then say.
+//! that holds [`DELAY_BUFFER_BYTES`](crate::limits::DELAY_BUFFER_BYTES) is not read until half of
+//! them are written. The end of a stream is delayed as its bytes are; a connection that fails is
+//! closed for its peer, too. Nothing is delayed while a connection is opened, except what client
+//! and server then say.
 
 mod pump;
 

@@ -65,6 +65,18 @@ pub enum Error {
     Panicked,
 }
 
+impl Error {
+    /// Returns whether the server has too much to do: it lacks memory, disk or connections
+    /// (SQLSTATE class 53). A timeout says nothing: a statement that waits for another
+    /// transaction's lock has one on an idle server, too.
+    pub(crate) fn is_overload(&self) -> bool {
+        match self {
+            Self::Statement { sqlstate, .. } => sqlstate.starts_with("53"),
+            _ => false,
+        }
+    }
+}
+
 /// Reason why a table's options cannot be used. The texts never hold a password, nor a URL that may
 /// hold one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -104,4 +116,19 @@ pub enum SettingsError {
     /// The options contradict each other.
     #[error("{0}")]
     Conflict(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lack_of_resources_is_overload_and_a_timeout_is_not() {
+        let statement =
+            |sqlstate: &str| Error::Statement { sqlstate: sqlstate.into(), message: "no".into() };
+        assert!(!Error::TooLate.is_overload());
+        assert!(statement("53300").is_overload() && statement("53200").is_overload());
+        assert!(!statement("42501").is_overload());
+        assert!(!Error::CannotConnect("refused".into()).is_overload());
+    }
 }

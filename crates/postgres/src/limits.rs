@@ -10,6 +10,8 @@ pub const CONNECTIONS_DEFAULT: usize = 32;
 /// Number of connections that a table keeps open, if it may have that many; it opens further ones
 /// when all of them are in use.
 pub const CONNECTIONS_KEPT: usize = 4;
+/// Number of further connections that may be opened at the same time.
+pub const GROWING_MAX: usize = 4;
 /// Time without use after which a further connection is closed; at most twice that.
 pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Pause before a further connection is opened after an attempt has failed: the server may have

@@ -11,7 +11,7 @@
 //!   with the fewest (statements on one connection are pipelined). It never leases a session that
 //!   has ended or was given up.
 //! * **Growth.** The first slots always want a session. When leases share sessions, one more is
-//!   opened in the background, one at a time, up to the table's maximum; nobody waits for it. It is
+//!   opened in the background, up to the table's maximum; nobody waits for it. It is
 //!   closed after a minute without use. If the server refuses it, there is a pause of 5 s.
 //! * **Waiting.** The attempts that follow the start, or the loss of a session that had worked, are
 //!   worth waiting for: a killed backend delays its clients a moment instead of failing them. When

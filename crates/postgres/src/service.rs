@@ -444,6 +444,10 @@ impl Service for PgService {
     fn key_bytes(&self, key: &Key) -> usize {
         key.memory_bytes()
     }
+
+    fn is_overloaded(&self, error: &Error) -> bool {
+        error.is_overload()
+    }
 }
 
 /// Converts a batch error to the error of a read's caller.

@@ -111,12 +111,13 @@ pub(crate) async fn check(
     since: Instant,
 ) -> Result<Version, Error> {
     let versions = &context.versions;
-    let mut checked = versions.checked.lock().await;
+    let limit = limits::answer_limit(settings.timeout);
+    let lock = timeout(limit, versions.checked.lock());
+    let mut checked = lock.await.map_err(|_| Error::TooLate)?;
     if checked.is_some_and(|began| since <= began) {
         return Ok(versions.current());
     }
     let began = Instant::now();
-    let limit = limits::answer_limit(settings.timeout);
     let found = timeout(limit, look(client, settings, context));
     let verdict = found.await.map_err(|_| Error::TooLate)??;
     *checked = Some(began);

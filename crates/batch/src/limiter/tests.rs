@@ -63,7 +63,8 @@ fn limit_starts_small_and_never_leaves_its_bounds() {
     assert_eq!(Limiter::new(1).limit(), 1);
     let mut limiter = Limiter::new(32);
     for _ in 0..10 {
-        limiter.overloaded();
+        let sent = limiter.sent(1);
+        limiter.overloaded(sent);
         assert!(1 <= limiter.limit());
     }
 }
@@ -94,22 +95,28 @@ fn limit_follows_a_change_of_distance_both_ways() {
 }
 
 #[test]
-fn overload_halves_the_limit_at_once() {
+fn overload_halves_the_limit_once_for_all_batches_that_were_in_flight() {
     let mut world = World::new(Duration::from_millis(5), 64, 300);
     world.run(SECOND);
     let before = world.limiter.base;
-    world.limiter.overloaded();
+    let sent = world.limiter.sent(before);
+    for _ in 0..before {
+        world.limiter.overloaded(sent);
+    }
     assert_eq!(world.limiter.limit(), before / 2);
+    world.run(SECOND);
+    assert!(before / 2 < world.limiter.base, "{}", world.limiter.base);
 }
 
 #[test]
 fn batch_of_an_earlier_period_does_not_count() {
     let mut limiter = Limiter::new(32);
     let sent = limiter.sent(LIMIT_INITIAL);
-    limiter.overloaded();
+    limiter.overloaded(sent);
     let huge = Measured { entries: 1, waited: SECOND, took: SECOND };
     limiter.ended(SECOND, sent, huge);
     assert_eq!((limiter.period.batches, limiter.period.started), (0, None));
+    assert_eq!(limiter.period.ended, 1, "it counts as throughput");
 }
 
 /// Returns the cost of a request when a period of one second had so many batches.
@@ -117,6 +124,7 @@ fn cost_of(batches: usize, entries: usize) -> f64 {
     let mut period = super::Period { started: Some(Duration::ZERO), ..Default::default() };
     (0..batches).for_each(|_| {
         let entries = entries / batches;
+        period.ended += entries;
         period.add(Measured { entries, waited: Duration::ZERO, took: SECOND });
     });
     period.cost(SECOND)
@@ -132,4 +140,47 @@ fn batch_has_a_price_so_that_equal_times_mean_fewer_batches() {
 #[test]
 fn more_requests_in_the_same_time_cost_less_each() {
     assert!(cost_of(10, 200) < cost_of(10, 100));
+}
+
+/// Requests that arrive at their own times, some distance away from a backend with many cores, must
+/// find a slot: a limit that seems cheaper only because it was measured while the batches of the
+/// other one ended would make them wait.
+#[test]
+fn limit_stays_high_for_requests_at_a_fixed_rate() {
+    for (distance_ms, per_second) in [(5, 6_000), (20, 2_500)] {
+        let distance = Duration::from_millis(distance_ms);
+        let between = SECOND / per_second;
+        let mut limiter = Limiter::new(32);
+        let (mut now, mut in_flight) = (Duration::ZERO, VecDeque::new());
+        let (mut oldest_waiting, mut waited) = (now, Duration::ZERO);
+        let mut waits = Vec::new();
+        while now < 4 * SECOND {
+            now += between;
+            while let Some((sent, period, entries, waited)) = in_flight.front().copied()
+                && sent + distance <= now
+            {
+                in_flight.pop_front();
+                limiter.ended(
+                    sent + distance,
+                    period,
+                    Measured { entries, waited, took: distance },
+                );
+            }
+            if limiter.limit() <= in_flight.len() {
+                continue;
+            }
+            // All requests since the last batch go along.
+            let wait = now - oldest_waiting;
+            let entries = (wait.as_nanos() / between.as_nanos()).max(1);
+            waited = wait / 2 * u32::try_from(entries).unwrap();
+            let period = limiter.sent(in_flight.len() + 1);
+            in_flight.push_back((now, period, usize::try_from(entries).unwrap(), waited));
+            oldest_waiting = now;
+            if 2 * SECOND < now {
+                waits.push(wait);
+            }
+        }
+        let mean = waits.iter().sum::<Duration>() / u32::try_from(waits.len()).unwrap();
+        assert!(mean < distance / 8, "{mean:?} at {distance_ms} ms, last {waited:?}");
+    }
 }

@@ -6,6 +6,7 @@ use super::arena::{Arena, Id};
 use super::entry::EntryId;
 use crate::batch::{BatchEnd, BatchId};
 use crate::limiter::{Limiter, Measured, PeriodNumber};
+use crate::limits::WRITES_LEAVE;
 use crate::request::Operation;
 use crate::settings::{DispatchPolicy, QueueSettings};
 
@@ -50,12 +51,13 @@ pub(super) struct InFlightBatch {
 
 impl InFlightBatches {
     pub fn new(settings: &QueueSettings) -> Self {
+        let max = settings.batches_in_flight_max;
         Self {
             arena: Arena::new(),
-            max: settings.batches_in_flight_max,
+            max,
             serial: 0,
-            reads: ClassInFlight::new(settings),
-            writes: ClassInFlight::new(settings),
+            reads: ClassInFlight::new(settings, max),
+            writes: ClassInFlight::new(settings, max - max / WRITES_LEAVE),
         }
     }
 
@@ -154,12 +156,12 @@ impl InFlightBatches {
 }
 
 impl ClassInFlight {
-    fn new(settings: &QueueSettings) -> Self {
-        let max = settings.batches_in_flight_max;
+    /// Creates a class that may have `adaptive_max` batches if the dispatch policy adapts.
+    fn new(settings: &QueueSettings, adaptive_max: usize) -> Self {
         let limit = match settings.dispatch {
-            DispatchPolicy::Adaptive => Limit::Adaptive(Limiter::new(max)),
+            DispatchPolicy::Adaptive => Limit::Adaptive(Limiter::new(adaptive_max)),
             DispatchPolicy::Eager | DispatchPolicy::Window { .. } | DispatchPolicy::Immediate => {
-                Limit::Fixed(max)
+                Limit::Fixed(settings.batches_in_flight_max)
             }
         };
         Self { batches: 0, entries: 0, limit }
@@ -203,7 +205,7 @@ impl ClassInFlight {
                 limiter.ended(now, period, Measured { entries, waited: batch.waited, took });
             }
             BatchEnd::Failed => {}
-            BatchEnd::Overloaded => limiter.overloaded(),
+            BatchEnd::Overloaded => limiter.overloaded(period),
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
 use super::{LogLine, PoolState, Session, health::Health};
 use crate::{
     Error,
-    limits::{CONNECTION_IDLE_MAX, GROWTH_PAUSE},
+    limits::{CONNECTION_IDLE_MAX, GROWING_MAX, GROWTH_PAUSE},
 };
 
 /// A session that was opened.
@@ -169,14 +169,15 @@ impl<S: Session> Slots<S> {
     }
 
     /// Returns the slot of a further session to open, if the open ones have more leases than there
-    /// are sessions and none is being opened.
+    /// are sessions, those included that are being opened.
     pub(super) fn grow(&mut self, now: Instant) -> Option<usize> {
         let leases = |opened: &Arc<Opened<S>>| opened.leases.load(Ordering::Relaxed);
-        let is_changing =
-            |slot: &Slot<S>| matches!(slot, Slot::Opening | Slot::Failing | Slot::Growing);
+        let is_down = |slot: &Slot<S>| matches!(slot, Slot::Opening | Slot::Failing);
+        let growing = self.slots.iter().filter(|slot| matches!(slot, Slot::Growing)).count();
         if self.closed
-            || self.slots.iter().any(is_changing)
-            || self.open().map(leases).sum::<usize>() <= self.open().count()
+            || self.slots.iter().any(is_down)
+            || GROWING_MAX <= growing
+            || self.open().map(leases).sum::<usize>() <= self.open().count() + growing
             || self.growth_pause_until.is_some_and(|until| now < until)
         {
             return None;

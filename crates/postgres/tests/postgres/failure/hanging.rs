@@ -89,8 +89,7 @@ async fn pauses_under_load_lose_nothing_and_hold_up_nobody() {
 async fn a_way_that_swallows_replies_is_given_up() {
     let database = Database::new("swallowed");
     let proxy = database.proxy();
-    // Two write partitions: with one, writes might never have used the remaining connection, and
-    // would wait for the answer to its PREPARE.
+    // Two connections: with one, a write would wait for the answer to its PREPARE.
     let table = quiet_table(&database.url_at(proxy.port()), "timeout=4s&connections=2").await;
     prepared_everywhere(&table).await;
     proxy.stall(Direction::ToClient);
