@@ -38,7 +38,7 @@ pub fn ci() -> Result<()> {
     steps.step("tests", tests::run_all);
     steps.step("loom", loom);
     steps.step("clients", || {
-        // It has reported no panic here: the build is only tried again.
+        // If the build has failed, the check of this client tries again and reports why.
         let _ = client.join();
         clients::run(&clients::Arguments::for_ci())
     });

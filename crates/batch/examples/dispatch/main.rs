@@ -14,7 +14,7 @@
 //! of arrival for [`BATCH_WORK`] and [`KEY_WORK`] for each key (up to a fifth more or less), and
 //! travels back. Each way takes up to some tens of microseconds longer by chance ([`JITTER`]).
 //! Readers of one batch come back one after the other ([`READER_WORK`]). The same seed gives the
-//! same numbers on every machine.
+//! same numbers on every machine. All of it takes some minutes.
 //!
 //! Columns: thousands of reads per second, mean and 99th percentile of the response time in
 //! microseconds, keys per batch, busy cores of the database, and the reads beside the best policy

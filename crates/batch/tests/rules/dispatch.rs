@@ -125,6 +125,20 @@ fn limit_found_so_far_holds_for_reads_and_writes_apart() {
     assert_eq!(desk.next(), "read e f");
 }
 
+/// The backend may block all writes for long, as Postgres does while it builds an index.
+#[test]
+fn writes_leave_slots_to_reads() {
+    let mut desk = Desk::new(QueueSettings { batches_in_flight_max: 4, ..adaptive() });
+    for key in KEYS {
+        desk.write(key, "=1");
+        desk.now += HOLD_MAX;
+        desk.next();
+    }
+    assert_eq!(desk.queue.in_flight(), 3);
+    desk.read("another");
+    assert_eq!(desk.next(), "read another");
+}
+
 #[test]
 fn no_more_batches_are_under_way_than_may() {
     let mut desk = Desk::new(QueueSettings { batches_in_flight_max: 2, ..settings() });

@@ -45,7 +45,7 @@ impl Fate {
         self.notice.notify_one();
     }
 
-    /// Ends the session before the task that waits for it is told.
+    /// Ends the session before the task that waits for it is notified.
     fn end_unnoticed(&self) {
         self.over.send_replace(true);
     }
