@@ -22,6 +22,9 @@ pub struct BatchId {
 pub enum BatchEnd {
     /// The backend has served it.
     Served,
+    /// The backend has served it while it was opening connections: the times of batches say nothing
+    /// about the next ones.
+    Unsettled,
     /// It failed as a whole: its time says nothing about the next ones.
     Failed,
     /// The backend has too much to do, or has refused another connection.

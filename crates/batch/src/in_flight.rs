@@ -62,7 +62,7 @@ impl<S: Service, R: Reply<S>> BatchTask<S, R> {
     /// Ends a batch whose entries were all answered early; those that were not get an error.
     fn end_answered(mut self, asked: usize) {
         self.over = Over::Yes;
-        let mut waiters = self.core.end_batch(self.batch, BatchEnd::Served);
+        let mut waiters = self.core.end_batch(self.batch, self.served());
         let given = waiters.len();
         let missing = waiters.chunk_by(|(a, _), (b, _)| a == b).count();
         self.fail(&mut waiters, &BatchError::Miscounted { asked, given: asked - missing });
@@ -76,7 +76,7 @@ impl<S: Service, R: Reply<S>> BatchTask<S, R> {
     ) {
         self.over = Over::Yes;
         let end = match &outcome {
-            Ok(_) => BatchEnd::Served,
+            Ok(_) => self.served(),
             Err(BatchError::Failed(error)) if self.core.service.is_overloaded(error) => {
                 BatchEnd::Overloaded
             }
@@ -89,6 +89,10 @@ impl<S: Service, R: Reply<S>> BatchTask<S, R> {
             Err(error) => self.fail(&mut waiters, &error),
         }
         self.core.settle(waiters, given);
+    }
+
+    fn served(&self) -> BatchEnd {
+        if self.core.service.is_growing() { BatchEnd::Unsettled } else { BatchEnd::Served }
     }
 
     fn fail(&self, waiters: &mut Vec<EndedWaiter<S, R>>, error: &BatchError<S::Error>) {

@@ -6,19 +6,26 @@
 //! of a request, from when it could be sent to the end of its batch, plus its share of
 //! [`STATEMENT_COST`] (what one more batch costs the backend, counted as waiting), divided by the
 //! number of requests per second: the reciprocal of Kleinrock's power. Throughput counts because on
-//! a busy machine more batches may shorten the queue while they slow everything around it. Distance
-//! is part of every request's time, whatever the limit, so it needs no rule of its own.
+//! a busy machine more batches may shorten the queue while they slow everything around it. By
+//! Little's law it is the mean number of outstanding requests divided by their mean time. (Counting
+//! the requests that end in a period instead is off by half of it some distance away, where all
+//! batches end within a small part of a round trip.) Distance is part of every request's time,
+//! whatever the limit, so it needs no rule of its own.
 //!
 //! * **Periods.** The limiter measures in periods of at least [`PERIOD_BATCHES_MIN`] batches and
 //!   [`PERIOD_MIN`]. A period counts only batches that were sent in it; after a change of the limit
 //!   it begins when the first batch sent under the new limit has ended.
-//! * **Growth.** While requests wait for a slot, the limit doubles from period to period, as long
-//!   as that does not make batches slower, and requests with them.
+//! * **Growth.** While requests wait for a slot, or batches are cut to their share of the requests,
+//!   the limit doubles from period to period, as long as that does not make batches slower, and
+//!   requests with them. The first period after a doubling does not count: caches are cold.
 //! * **Trials.** Afterwards the limiter tries another limit beside the known one (the *base*) in
 //!   turns: base, other, base, other, base. A trial ends when the difference is clear, or after
 //!   [`PAIRS_MAX`] pairs with the base as before. A higher limit is tried only if requests have
-//!   waited for a slot, a lower one only if all slots were in use. After a trial in vain the same
+//!   waited for a slot or batches were cut, a lower one only if all slots were in use or batches
+//!   were cut. After a trial in vain the same
 //!   is tried again later, each time after twice as many periods, or when the load has changed.
+//! * **Unused limit.** A limit that is not reached falls by one in each period, so that it is soon
+//!   one that matters, and can be compared with another.
 //! * **Overload.** When the backend says that it has too much to do, the limit halves.
 //!
 //! Comparing measured costs in turns is how PCC Vivace (NSDI 2018) finds a sending rate. Limits
@@ -28,8 +35,8 @@
 use std::time::Duration;
 
 use crate::limits::{
-    LIMIT_INITIAL, PAIRS_MAX, PERIOD_BATCHES_MIN, PERIOD_MIN, RETRIAL_PERIODS_MAX,
-    RETRIAL_PERIODS_MIN, STATEMENT_COST,
+    LIMIT_INITIAL, PAIRS_MAX, PERIOD_BATCHES_MIN, PERIOD_MIN, PERIOD_ROUND_TRIPS_MIN,
+    RETRIAL_PERIODS_MAX, RETRIAL_PERIODS_MIN, STATEMENT_COST,
 };
 
 /// Growth of a batch's time, as a factor, up to which a doubled limit is kept.
@@ -38,6 +45,9 @@ const SERVICE_GROWTH_MAX: f64 = 1.2;
 const SERVICE_NOISE: f64 = 1.03;
 /// Share of a request's time spent waiting for a slot that makes a higher limit worth a trial.
 const WAIT_SHARE_MIN: f64 = 0.02;
+/// Share of the batches, as a divisor, that were cut to their share if a higher limit is worth a
+/// trial.
+const SHARED_MIN: usize = 2;
 /// Difference, as a logarithm, that needs one pair of periods only.
 const CLEAR_AT_ONCE: f64 = 0.3;
 /// Standard errors by which a mean difference must differ from zero.
@@ -66,6 +76,16 @@ pub(crate) struct Limiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeriodNumber(u64);
 
+/// What the queue knows of a batch when it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    /// Sum over the entries of the time from when they could be sent until they were.
+    pub waited: Duration,
+    /// Whether the batch took its share of the outstanding entries, which is smaller with a higher
+    /// limit, and not all it could.
+    pub is_share: bool,
+}
+
 /// Measured times of a batch that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
@@ -80,13 +100,20 @@ pub(crate) struct Measured {
 #[derive(Debug, Clone, Copy)]
 enum Growth {
     Ready,
-    /// The limit was doubled from this one, with which requests took these times.
-    Doubled {
-        from: usize,
-        times: Times,
-    },
+    /// The limit was doubled.
+    Doubled(Doubled),
     /// The last doubling made batches slower, or a trial has found a lower limit.
     Over,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Doubled {
+    from: usize,
+    /// Times with the limit before.
+    times: Times,
+    /// Whether a period with the new limit is over. It does not count: the backend's further
+    /// connections were opened in it, and begin with cold caches.
+    is_warm: bool,
 }
 
 /// Mean times of a request in one period, in seconds.
@@ -123,8 +150,10 @@ struct Period {
     number: u64,
     /// Time from which batches count; `None` before the first one under this limit has ended.
     started: Option<Duration>,
-    /// Entries of all batches that have ended, also of those sent before the period.
-    ended: usize,
+    /// Sum of the time for which entries were outstanding in the period, in seconds.
+    outstanding: f64,
+    /// Time up to which `outstanding` counts batches in flight.
+    counted_to: Duration,
     /// Batches that were sent in the period and have ended, and their entries.
     batches: usize,
     entries: usize,
@@ -132,6 +161,8 @@ struct Period {
     waited: f64,
     served: f64,
     in_flight_max: usize,
+    /// Batches that were cut to their share, counted when they were sent.
+    shared: usize,
 }
 
 enum Verdict {
@@ -163,15 +194,30 @@ impl Limiter {
         }
     }
 
+    /// Records that until `now` so many entries were in flight. Called before that number changes.
+    pub fn advance(&mut self, now: Duration, entries_in_flight: usize) {
+        let time = now.saturating_sub(self.period.counted_to);
+        self.period.outstanding += time.as_secs_f64() * entries_in_flight as f64;
+        self.period.counted_to = now;
+    }
+
     /// Records that a batch was sent, after which `in_flight` batches are.
-    pub fn sent(&mut self, in_flight: usize) -> PeriodNumber {
+    pub fn sent(&mut self, in_flight: usize, batch: Sent) -> PeriodNumber {
+        let Sent { waited, is_share } = batch;
         self.period.in_flight_max = self.period.in_flight_max.max(in_flight);
+        self.period.outstanding += waited.as_secs_f64();
+        self.period.shared += usize::from(is_share);
         PeriodNumber(self.period.number)
+    }
+
+    /// Begins the period anew, because the backend is opening connections and cannot show what it
+    /// can do.
+    pub fn unsettled(&mut self) {
+        self.next_period(None);
     }
 
     /// Records the end of a batch that the backend has served.
     pub fn ended(&mut self, now: Duration, sent: PeriodNumber, batch: Measured) {
-        self.period.ended += batch.entries;
         if sent.0 != self.period.number {
             return;
         }
@@ -181,7 +227,7 @@ impl Limiter {
         };
         self.period.add(batch);
         let enough = PERIOD_BATCHES_MIN.max(self.limit()) <= self.period.batches;
-        if enough && started.saturating_add(PERIOD_MIN) <= now {
+        if enough && started.saturating_add(self.period.time_min()) <= now {
             self.end_period(now);
         }
     }
@@ -216,7 +262,8 @@ impl Limiter {
 
     fn next_period(&mut self, started: Option<Duration>) {
         let number = self.period.number + 1;
-        self.period = Period { number, started, ..Period::default() };
+        let counted_to = self.period.counted_to;
+        self.period = Period { number, started, counted_to, ..Period::default() };
     }
 
     /// Ends a period outside of trials.
@@ -227,29 +274,39 @@ impl Limiter {
         if before.is_some_and(|before| is_other_load(before, cost)) {
             self.forget();
         }
-        if !self.grow(cost) {
-            self.trial = self.next_trial();
+        if self.grow(cost) {
+            return;
         }
+        if LIMIT_INITIAL < self.base && !self.is_full() {
+            self.base -= 1;
+            self.growth = Growth::Over;
+            return;
+        }
+        self.trial = self.next_trial();
     }
 
-    /// Doubles the limit, or takes the last doubling back. Returns whether it did.
+    /// Doubles the limit, judges the last doubling, or takes it back. Returns whether it did.
     fn grow(&mut self, cost: f64) -> bool {
         let times = self.period.times(cost);
-        match self.growth {
+        match &mut self.growth {
             Growth::Over => return false,
-            Growth::Doubled { from, times: before } if times.has_suffered(before) => {
-                self.base = from;
+            Growth::Doubled(doubled) if !doubled.is_warm => {
+                doubled.is_warm = true;
+                return true;
+            }
+            Growth::Doubled(doubled) if times.has_suffered(doubled.times) => {
+                self.base = doubled.from;
                 // If the load has changed, and not the limit made batches slower, the next period
                 // tells by this.
-                self.base_cost = Some(before.cost);
+                self.base_cost = Some(doubled.times.cost);
                 self.growth = Growth::Over;
                 self.up.postpone();
                 return true;
             }
-            Growth::Doubled { .. } | Growth::Ready => {}
+            Growth::Doubled(_) | Growth::Ready => {}
         }
-        if self.base < self.max && self.has_waited() {
-            self.growth = Growth::Doubled { from: self.base, times };
+        if self.base < self.max && self.wants_more() {
+            self.growth = Growth::Doubled(Doubled { from: self.base, times, is_warm: false });
             self.base = (2 * self.base).min(self.max);
             return true;
         }
@@ -260,7 +317,7 @@ impl Limiter {
     /// Returns the trial to make after a period with the base, if one is worth it.
     fn next_trial(&self) -> Option<Trial> {
         let base = self.base;
-        let limit = if base < self.max && self.up.is_due() && self.has_waited() {
+        let limit = if base < self.max && self.up.is_due() && self.wants_more() {
             (base + (base / 2).max(1)).min(self.max)
         } else if 1 < base && self.down.is_due() && self.is_full() {
             base - (base / 3).max(1)
@@ -304,14 +361,21 @@ impl Limiter {
         }
     }
 
+    /// Returns whether the limit has shaped the batches of this period.
     fn is_full(&self) -> bool {
-        self.base <= self.period.in_flight_max
+        self.base <= self.period.in_flight_max || self.has_shared()
     }
 
-    /// Returns whether requests have waited for a slot in this period.
-    fn has_waited(&self) -> bool {
+    /// Returns whether batches of this period would have been smaller with a higher limit.
+    fn has_shared(&self) -> bool {
+        self.period.batches <= SHARED_MIN * self.period.shared
+    }
+
+    /// Returns whether a higher limit could have served requests of this period earlier.
+    fn wants_more(&self) -> bool {
         let Period { waited, served, .. } = self.period;
-        self.is_full() && WAIT_SHARE_MIN * (waited + served) < waited
+        let has_waited = WAIT_SHARE_MIN * (waited + served) < waited;
+        self.has_shared() || (self.is_full() && has_waited)
     }
 }
 
@@ -371,14 +435,22 @@ impl Period {
         self.served += batch.took.as_secs_f64() * batch.entries as f64;
     }
 
+    /// Returns how long the period lasts at least.
+    fn time_min(&self) -> Duration {
+        let service = Duration::from_secs_f64(self.served / self.entries as f64);
+        PERIOD_MIN.max(PERIOD_ROUND_TRIPS_MIN * service)
+    }
+
     /// Returns the mean time of a request, with its share of what batches cost, divided by the
     /// number of requests per second.
     fn cost(&self, now: Duration) -> f64 {
         let started = self.started.unwrap_or(now);
         let seconds = now.saturating_sub(started).max(PERIOD_MIN).as_secs_f64();
-        let statements = STATEMENT_COST.as_secs_f64() * self.batches as f64;
-        let time = (self.waited + self.served + statements) / self.entries as f64;
-        time / (self.ended as f64 / seconds)
+        let entries = self.entries as f64;
+        let statements = STATEMENT_COST.as_secs_f64() * self.batches as f64 / entries;
+        let time = (self.waited + self.served) / entries;
+        let per_second = self.outstanding / seconds / time;
+        (time + statements) / per_second
     }
 
     fn times(&self, cost: f64) -> Times {

@@ -36,13 +36,6 @@ pub const BATCH_SHARE_MIN: usize = 32;
 /// spends on a statement besides its rows.
 pub const STATEMENT_COST: Duration = Duration::from_micros(50);
 
-/// Longest wait of an entry for others while further batches are in flight: a small part of what
-/// one more batch costs the backend.
-pub const HOLD_MAX: Duration = Duration::from_micros(15);
-
-/// Number of entries that are not held for others.
-pub const HOLD_ENTRIES: usize = 8;
-
 /// Limit of the batches in flight of a class before anything was measured.
 pub const LIMIT_INITIAL: usize = 4;
 
@@ -51,6 +44,9 @@ pub const PERIOD_BATCHES_MIN: usize = 16;
 
 /// Shortest period of measuring: longer than a busy system leaves a runnable thread waiting.
 pub const PERIOD_MIN: Duration = Duration::from_millis(5);
+
+/// Least length of a period of measuring, in mean times of a batch.
+pub const PERIOD_ROUND_TRIPS_MIN: u32 = 4;
 
 /// Maximum number of pairs of periods in one trial of another limit.
 pub const PAIRS_MAX: usize = 8;

@@ -145,6 +145,12 @@ pub trait Service: Sized + Send + Sync + 'static {
         false
     }
 
+    /// Returns whether the service is opening connections for batches in flight, so that it cannot
+    /// show yet how fast it is. The queue then judges no limit.
+    fn is_growing(&self) -> bool {
+        false
+    }
+
     /// Returns the bytes of memory that a key takes, for the queue's limit in bytes. Override it
     /// where keys own memory.
     fn key_bytes(&self, key: &Self::Key) -> usize {

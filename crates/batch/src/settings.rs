@@ -35,22 +35,18 @@ pub struct QueueSettings {
 /// on its key was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DispatchPolicy {
-    /// Sends a batch at once when no batch of its class is in flight. While others are, a further
-    /// one is sent when it has [`HOLD_ENTRIES`] entries, or as many bytes as a batch may have, or
-    /// when its oldest entry has waited for [`HOLD_MAX`]. The queue finds by itself how many
-    /// batches of a class may be in flight: it measures what a request costs with one limit and
-    /// with another. Writes leave a quarter of the slots to reads.
+    /// Sends a batch at once whenever a slot is free. The queue finds by itself how many batches of
+    /// a class may be in flight: it measures what a request costs with one limit and with another.
+    /// Writes leave a quarter of the slots to reads.
     ///
     /// A batch takes all pending entries up to its share: the entries of its class that are pending
     /// or in flight, divided by all slots but one, or [`BATCH_SHARE_MIN`] if that is more.
     /// Otherwise one large batch would keep for long what the others then lack.
     ///
     /// [`BATCH_SHARE_MIN`]: crate::limits::BATCH_SHARE_MIN
-    /// [`HOLD_ENTRIES`]: crate::limits::HOLD_ENTRIES
-    /// [`HOLD_MAX`]: crate::limits::HOLD_MAX
     #[default]
     Adaptive,
-    /// Sends a batch at once whenever a slot is free, and takes shares as [`Adaptive`] does.
+    /// Like [`Adaptive`], but with all slots of the queue.
     ///
     /// [`Adaptive`]: Self::Adaptive
     Eager,

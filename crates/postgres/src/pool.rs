@@ -152,6 +152,11 @@ impl<S: Session> Pool<S> {
         self.shared.slots().state()
     }
 
+    /// Returns whether further sessions are being opened.
+    pub fn is_growing(&self) -> bool {
+        0 < self.shared.slots().growing()
+    }
+
     /// Opens a further session in the background if leases share sessions.
     fn grow(&self) {
         // Closing takes the tasks after it has closed the slots, so it misses no task.

@@ -448,6 +448,10 @@ impl Service for PgService {
     fn is_overloaded(&self, error: &Error) -> bool {
         error.is_overload()
     }
+
+    fn is_growing(&self) -> bool {
+        self.pool.is_growing()
+    }
 }
 
 /// Converts a batch error to the error of a read's caller.

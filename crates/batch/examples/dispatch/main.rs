@@ -14,12 +14,13 @@
 //! of arrival for [`BATCH_WORK`] and [`KEY_WORK`] for each key (up to a fifth more or less), and
 //! travels back. Each way takes up to some tens of microseconds longer by chance ([`JITTER`]).
 //! Readers of one batch come back one after the other ([`READER_WORK`]). The same seed gives the
-//! same numbers on every machine. All of it takes some minutes.
+//! same numbers on every machine. All of it takes about two minutes.
 //!
 //! Columns: thousands of reads per second, mean and 99th percentile of the response time in
 //! microseconds, keys per batch, busy cores of the database, and the reads beside the best policy
 //! with the same distance, readers and cores. `eager` is the best of several numbers of slots, and
-//! `window` of several sizes, which nobody knows beforehand.
+//! `window` of several sizes, which nobody knows beforehand. At the end: how long the adaptive policy
+//! takes to follow a change of distance or readers ([`STEPS`]).
 
 mod plot;
 mod policy;
@@ -47,6 +48,16 @@ const READERS: [usize; 5] = [1, 10, 50, 300, 1000];
 const EAGER_SLOTS: [usize; 6] = [1, 2, 4, 8, 16, SLOTS_MAX];
 const WINDOW_ENTRIES: [usize; 4] = [16, 32, 64, 256];
 
+/// Distance and number of readers before and after a change.
+const STEPS: [((Duration, usize), (Duration, usize)); 6] = [
+    ((Duration::ZERO, 10), (Duration::from_millis(1), 10)),
+    ((Duration::from_millis(1), 10), (Duration::from_millis(1), 300)),
+    ((Duration::from_millis(1), 300), (Duration::from_millis(1), 10)),
+    ((Duration::ZERO, 300), (Duration::from_millis(5), 300)),
+    ((Duration::from_millis(5), 300), (Duration::ZERO, 300)),
+    ((Duration::from_millis(5), 50), (Duration::from_millis(20), 1000)),
+];
+
 /// The best of a policy's settings in one cell.
 struct Best {
     name: String,
@@ -70,6 +81,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 cells.push(cell);
             }
         }
+    }
+    println!("\nmilliseconds until the reads per second stay at 90% after a change, 2 cores:");
+    for (from, to) in STEPS {
+        let [from, to] =
+            [from, to].map(|(distance, readers)| World { distance, cores: 2, readers });
+        let settled = from.step(&to, Policy::Adaptive);
+        println!("{from} -> {to}: {} ms", settled.as_millis());
     }
     if let Some(path) = std::env::args_os().nth(1) {
         plot::draw(path.as_ref(), &cells)?;
@@ -95,8 +113,8 @@ impl Cell {
     }
 
     fn print(&self) {
-        let World { distance, cores, readers } = self.world;
-        println!("\n{cores} cores, {:.2} ms away, {readers} readers", distance.as_secs_f64() * 1e3);
+        let cores = self.world.cores;
+        println!("\n{cores} cores, {}", self.world);
         println!("policy            k reads/s  mean us   p99 us    batch  cores  of best");
         let of_best = self.of_best();
         for (Best { name, outcome }, of_best) in self.policies.iter().zip(of_best) {

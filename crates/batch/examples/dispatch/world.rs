@@ -2,10 +2,18 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
 use std::time::Duration;
 
 use super::policy::{Batch, Dispatcher, Policy};
 use super::{BATCH_WORK, JITTER, KEY_WORK, READER_WORK, SIMULATED};
+
+/// Length of the intervals in which reads are counted after the world changes.
+const STEP_INTERVAL: Duration = Duration::from_millis(10);
+/// Number of intervals whose mean is compared with the final rate.
+const STEP_SMOOTHED: usize = 4;
+/// Share of the final rate that must be reached.
+const STEP_REACHED: f64 = 0.9;
 
 #[derive(Clone, Copy)]
 pub struct World {
@@ -46,48 +54,105 @@ struct Run {
     /// Batches that wait for a core.
     waiting: VecDeque<usize>,
     free_cores: usize,
+    /// Reads answered in each [`STEP_INTERVAL`] since the start.
+    answered: Vec<u32>,
     /// Response times of the second half of the time.
     times: Vec<Duration>,
     sent: usize,
     worked: Duration,
 }
 
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} ms away, {} readers", self.distance.as_secs_f64() * 1e3, self.readers)
+    }
+}
+
 impl World {
     pub fn run(&self, policy: Policy) -> Outcome {
-        let mut run = Run {
-            world: *self,
+        let mut run = Run::new(*self, policy);
+        run.until(SIMULATED);
+        run.outcome()
+    }
+
+    /// Runs in this world for half of the time and then in another one. Returns how long after the
+    /// change the reads per second stay within a tenth of what they are in the end.
+    pub fn step(&self, to: &Self, policy: Policy) -> Duration {
+        let mut run = Run::new(*self, policy);
+        let change = SIMULATED / 2;
+        run.until(change);
+        run.change(*to);
+        run.until(SIMULATED);
+        run.settled_after(change)
+    }
+}
+
+impl Run {
+    fn new(world: World, policy: Policy) -> Self {
+        let mut run = Self {
+            world,
             dispatcher: Dispatcher::new(policy),
             now: Duration::ZERO,
             events: BinaryHeap::new(),
             made: 0,
             random: 0x9E37_79B9_7F4A_7C15,
-            asked: vec![Duration::ZERO; self.readers],
+            asked: Vec::new(),
             batches: Vec::new(),
             waiting: VecDeque::new(),
-            free_cores: self.cores,
+            free_cores: world.cores,
+            answered: Vec::new(),
             times: Vec::new(),
             sent: 0,
             worked: Duration::ZERO,
         };
-        for reader in 0..u32::try_from(self.readers).expect("readers are few") {
-            let first = run.about(READER_WORK);
-            run.at(first, Event::Ask { reader });
+        run.add_readers();
+        run
+    }
+
+    /// Lets readers that have not asked yet ask for the first time.
+    fn add_readers(&mut self) {
+        for reader in self.asked.len()..self.world.readers {
+            self.asked.push(self.now);
+            let first = self.about(READER_WORK);
+            let reader = u32::try_from(reader).expect("readers are few");
+            self.after(first, Event::Ask { reader });
         }
-        while let Some(Reverse((time, _, event))) = run.events.pop()
-            && time <= SIMULATED
+    }
+
+    fn change(&mut self, to: World) {
+        self.free_cores += to.cores - self.world.cores;
+        self.world = to;
+        self.add_readers();
+    }
+
+    fn until(&mut self, end: Duration) {
+        while self.events.peek().is_some_and(|Reverse((time, ..))| *time <= end)
+            && let Some(Reverse((time, _, event))) = self.events.pop()
         {
-            run.now = time;
-            run.handle(event);
+            self.now = time;
+            self.handle(event);
             // What happens at one time is taken together.
-            if run.events.peek().is_none_or(|Reverse((next, ..))| time < *next) {
-                run.dispatch();
+            if self.events.peek().is_none_or(|Reverse((next, ..))| time < *next) {
+                self.dispatch();
             }
         }
-        run.outcome()
     }
-}
 
-impl Run {
+    fn settled_after(&self, change: Duration) -> Duration {
+        let interval = |time: Duration| (time.as_nanos() / STEP_INTERVAL.as_nanos()) as usize;
+        // The last interval may have been cut off.
+        let since = &self.answered[interval(change)..interval(SIMULATED)];
+        let mean = |counts: &[u32]| {
+            counts.iter().map(|count| f64::from(*count)).sum::<f64>() / counts.len() as f64
+        };
+        let last = mean(&since[since.len() / 2..]);
+        let reached = |counts: &[u32]| STEP_REACHED * last <= mean(counts);
+        let smoothed = since.windows(STEP_SMOOTHED);
+        let intervals = smoothed.rev().take_while(|counts| reached(counts)).count();
+        let settled = since.len() + 1 - STEP_SMOOTHED - intervals;
+        STEP_INTERVAL * u32::try_from(settled).expect("intervals are few")
+    }
+
     fn handle(&mut self, event: Event) {
         match event {
             Event::Ask { reader } => {
@@ -108,9 +173,15 @@ impl Run {
                 let batch = self.batches[batch].take().expect("a batch returns once");
                 self.dispatcher.end(self.now, batch.id);
                 let mut later = Duration::ZERO;
+                let interval = (self.now.as_nanos() / STEP_INTERVAL.as_nanos()) as usize;
+                self.answered.resize(self.answered.len().max(interval + 1), 0);
+                self.answered[interval] += u32::try_from(batch.readers.len()).unwrap_or(u32::MAX);
                 for reader in batch.readers {
                     if self.is_counted() {
                         self.times.push(self.now - self.asked[reader as usize]);
+                    }
+                    if reader as usize >= self.world.readers {
+                        continue;
                     }
                     later += self.about(READER_WORK);
                     self.after(later, Event::Ask { reader });

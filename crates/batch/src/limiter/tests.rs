@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Limiter, Measured};
+use super::{Limiter, Measured, Sent};
 use crate::limits::{LIMIT_INITIAL, STATEMENT_COST};
 
 /// A backend some distance away, with requests in a closed loop: as many batches are in flight as
@@ -35,7 +35,8 @@ impl World {
         let mut in_flight = VecDeque::new();
         while self.now < end {
             while in_flight.len() < self.limiter.limit().min(self.callers) {
-                let period = self.limiter.sent(in_flight.len() + 1);
+                self.limiter.advance(self.now, self.callers);
+                let period = self.limiter.sent(in_flight.len() + 1, UNWAITED);
                 in_flight.push_back((self.now, period));
             }
             let (sent, period) = in_flight.pop_front().expect("the limit is at least one");
@@ -50,12 +51,14 @@ impl World {
             // Callers come back evenly, and wait for the next slot if all are in use.
             let waits = if slots < self.callers { step / 2 } else { Duration::ZERO };
             let waited = waits * u32::try_from(entries).unwrap();
+            self.limiter.advance(self.now, self.callers);
             self.limiter.ended(self.now, period, Measured { entries, waited, took });
         }
     }
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+const UNWAITED: Sent = Sent { waited: Duration::ZERO, is_share: false };
 
 #[test]
 fn limit_starts_small_and_never_leaves_its_bounds() {
@@ -63,7 +66,7 @@ fn limit_starts_small_and_never_leaves_its_bounds() {
     assert_eq!(Limiter::new(1).limit(), 1);
     let mut limiter = Limiter::new(32);
     for _ in 0..10 {
-        let sent = limiter.sent(1);
+        let sent = limiter.sent(1, UNWAITED);
         limiter.overloaded(sent);
         assert!(1 <= limiter.limit());
     }
@@ -99,7 +102,7 @@ fn overload_halves_the_limit_once_for_all_batches_that_were_in_flight() {
     let mut world = World::new(Duration::from_millis(5), 64, 300);
     world.run(SECOND);
     let before = world.limiter.base;
-    let sent = world.limiter.sent(before);
+    let sent = world.limiter.sent(before, UNWAITED);
     for _ in 0..before {
         world.limiter.overloaded(sent);
     }
@@ -111,12 +114,11 @@ fn overload_halves_the_limit_once_for_all_batches_that_were_in_flight() {
 #[test]
 fn batch_of_an_earlier_period_does_not_count() {
     let mut limiter = Limiter::new(32);
-    let sent = limiter.sent(LIMIT_INITIAL);
+    let sent = limiter.sent(LIMIT_INITIAL, UNWAITED);
     limiter.overloaded(sent);
     let huge = Measured { entries: 1, waited: SECOND, took: SECOND };
     limiter.ended(SECOND, sent, huge);
     assert_eq!((limiter.period.batches, limiter.period.started), (0, None));
-    assert_eq!(limiter.period.ended, 1, "it counts as throughput");
 }
 
 /// Returns the cost of a request when a period of one second had so many batches.
@@ -124,7 +126,7 @@ fn cost_of(batches: usize, entries: usize) -> f64 {
     let mut period = super::Period { started: Some(Duration::ZERO), ..Default::default() };
     (0..batches).for_each(|_| {
         let entries = entries / batches;
-        period.ended += entries;
+        period.outstanding += entries as f64;
         period.add(Measured { entries, waited: Duration::ZERO, took: SECOND });
     });
     period.cost(SECOND)
@@ -142,6 +144,47 @@ fn more_requests_in_the_same_time_cost_less_each() {
     assert!(cost_of(10, 200) < cost_of(10, 100));
 }
 
+#[test]
+fn limit_that_nobody_reaches_falls_to_the_number_in_use() {
+    let mut world = World::new(Duration::from_millis(5), 64, 300);
+    world.run(SECOND);
+    world.callers = 6;
+    world.run(2 * SECOND);
+    assert!(world.limiter.base <= 6, "{}", world.limiter.base);
+}
+
+#[test]
+fn shares_of_a_few_large_batches_raise_the_limit() {
+    // Three batches of 100 share what is outstanding, and a fourth slot stays free.
+    let mut limiter = Limiter::new(32);
+    let mut now = Duration::ZERO;
+    for _ in 0..100 {
+        limiter.advance(now, 300);
+        let is_share = limiter.limit() <= 8;
+        let sent = Sent { waited: Duration::ZERO, is_share };
+        let period = limiter.sent(3, sent);
+        now += Duration::from_millis(1);
+        limiter.advance(now, 300);
+        let took = Duration::from_millis(5);
+        limiter.ended(now, period, Measured { entries: 100, waited: Duration::ZERO, took });
+    }
+    assert!(8 < limiter.base, "{}", limiter.base);
+}
+
+#[test]
+fn nothing_is_judged_while_the_backend_opens_connections() {
+    let mut limiter = Limiter::new(32);
+    let mut now = Duration::ZERO;
+    for _ in 0..1000 {
+        let sent = Sent { waited: SECOND, is_share: true };
+        let period = limiter.sent(LIMIT_INITIAL, sent);
+        now += Duration::from_millis(1);
+        limiter.ended(now, period, Measured { entries: 1, waited: SECOND, took: SECOND });
+        limiter.unsettled();
+    }
+    assert_eq!(limiter.limit(), LIMIT_INITIAL);
+}
+
 /// Requests that arrive at their own times, some distance away from a backend with many cores, must
 /// find a slot: a limit that seems cheaper only because it was measured while the batches of the
 /// other one ended would make them wait.
@@ -152,6 +195,7 @@ fn limit_stays_high_for_requests_at_a_fixed_rate() {
         let between = SECOND / per_second;
         let mut limiter = Limiter::new(32);
         let (mut now, mut in_flight) = (Duration::ZERO, VecDeque::new());
+        let mut entries_in_flight = 0;
         let (mut oldest_waiting, mut waited) = (now, Duration::ZERO);
         let mut waits = Vec::new();
         while now < 4 * SECOND {
@@ -159,7 +203,9 @@ fn limit_stays_high_for_requests_at_a_fixed_rate() {
             while let Some((sent, period, entries, waited)) = in_flight.front().copied()
                 && sent + distance <= now
             {
+                limiter.advance(sent + distance, entries_in_flight);
                 in_flight.pop_front();
+                entries_in_flight -= entries;
                 limiter.ended(
                     sent + distance,
                     period,
@@ -173,8 +219,12 @@ fn limit_stays_high_for_requests_at_a_fixed_rate() {
             let wait = now - oldest_waiting;
             let entries = (wait.as_nanos() / between.as_nanos()).max(1);
             waited = wait / 2 * u32::try_from(entries).unwrap();
-            let period = limiter.sent(in_flight.len() + 1);
-            in_flight.push_back((now, period, usize::try_from(entries).unwrap(), waited));
+            let entries = usize::try_from(entries).unwrap();
+            limiter.advance(now, entries_in_flight);
+            let sent = Sent { waited, is_share: false };
+            let period = limiter.sent(in_flight.len() + 1, sent);
+            in_flight.push_back((now, period, entries, waited));
+            entries_in_flight += entries;
             oldest_waiting = now;
             if 2 * SECOND < now {
                 waits.push(wait);

@@ -8,6 +8,7 @@ use super::entry::{EntryId, EntryState};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
 use crate::batch::{BatchId, Content, EntryBatch};
+use crate::limiter::Sent;
 use crate::limits::{BATCH_SHARE_MIN, KIND_SEARCH_BATCHES};
 use crate::request::{Answered, Late, Operation, Stage};
 use crate::settings::DispatchPolicy;
@@ -18,12 +19,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     pub(super) fn take_batch(&mut self, operation: Operation) -> EntryBatch<K, T> {
         let mut picked = std::mem::take(&mut self.picked);
         let id = self.in_flight_batches.start(operation, self.now);
-        let waited = self.pick(operation, id, &mut picked);
+        let sent = self.pick(operation, id, &mut picked);
         for (_, id) in &picked {
             self.settle(self.entries[*id].key);
         }
         picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        self.in_flight_batches.fill(id, waited, picked.iter().map(|(_, entry)| *entry));
+        self.in_flight_batches.fill(id, sent, picked.iter().map(|(_, entry)| *entry));
         self.stats.class_mut(operation).count_dispatch(picked.len());
         let content = self.content(operation, &mut picked);
         self.picked = picked;
@@ -97,14 +98,15 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     }
 
     /// Moves entries from the queue of `operation` to `picked`: the first and those that may go
-    /// with it. Returns the sum of the times for which they could have been sent.
+    /// with it.
     fn pick(
         &mut self,
         operation: Operation,
         batch: BatchId,
         picked: &mut Vec<(K, EntryId)>,
-    ) -> Duration {
-        let entries_max = self.takes_max(operation);
+    ) -> Sent {
+        let (takes_max, share) = (self.settings.batch_takes_max(), self.share(operation));
+        let entries_max = takes_max.min(share.max(BATCH_SHARE_MIN));
         let mut waited = Duration::ZERO;
         let mut next = self.queues.first(operation);
         let kind = next.and_then(|first| self.kind(first));
@@ -125,20 +127,19 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             }
             picked.push((self.take(id, batch), id));
         }
-        waited
+        let is_share = (BATCH_SHARE_MIN + 1..takes_max).contains(&share) && share <= picked.len();
+        Sent { waited, is_share }
     }
 
-    /// Returns how many entries a batch of `operation` takes at most.
-    fn takes_max(&self, operation: Operation) -> usize {
-        let max = self.settings.batch_takes_max();
+    /// Returns the share of one batch in the entries of `operation` that are pending or in flight.
+    fn share(&self, operation: Operation) -> usize {
         match self.settings.dispatch {
             DispatchPolicy::Adaptive | DispatchPolicy::Eager => {
                 let of_class = self.in_flight_batches.class(operation);
                 let outstanding = self.queues.len(operation) + of_class.entries();
-                let slots = of_class.limit().saturating_sub(1).max(1);
-                max.min(outstanding.div_ceil(slots).max(BATCH_SHARE_MIN))
+                outstanding.div_ceil(of_class.limit().saturating_sub(1).max(1))
             }
-            DispatchPolicy::Window { .. } | DispatchPolicy::Immediate => max,
+            DispatchPolicy::Window { .. } | DispatchPolicy::Immediate => usize::MAX,
         }
     }
 

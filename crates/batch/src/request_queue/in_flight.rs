@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::arena::{Arena, Id};
 use super::entry::EntryId;
 use crate::batch::{BatchEnd, BatchId};
-use crate::limiter::{Limiter, Measured, PeriodNumber};
+use crate::limiter::{Limiter, Measured, PeriodNumber, Sent};
 use crate::limits::WRITES_LEAVE;
 use crate::request::Operation;
 use crate::settings::{DispatchPolicy, QueueSettings};
@@ -63,7 +63,6 @@ impl InFlightBatches {
 
     /// Starts a batch, whose entries [`fill`](Self::fill) adds.
     pub fn start(&mut self, operation: Operation, started: Duration) -> BatchId {
-        let period = self.class_mut(operation).start();
         self.serial += 1;
         let serial = self.serial;
         let batch = InFlightBatch {
@@ -71,27 +70,24 @@ impl InFlightBatches {
             entries: Vec::new(),
             started,
             waited: Duration::ZERO,
-            period,
+            period: None,
             awaited: 0,
             serial,
         };
         BatchId { slot: self.arena.insert(batch).slot(), serial }
     }
 
-    /// Adds the entries of a batch that was just started. Each has a waiter. `waited` is the sum of
-    /// the times for which they could have been sent.
-    pub fn fill(
-        &mut self,
-        batch: BatchId,
-        waited: Duration,
-        entries: impl Iterator<Item = EntryId>,
-    ) {
+    /// Adds the entries of a batch that was just started. Each has a waiter.
+    pub fn fill(&mut self, batch: BatchId, sent: Sent, entries: impl Iterator<Item = EntryId>) {
         let batch = &mut self.arena[Id::at(batch.slot)];
         batch.entries = entries.map(Some).collect();
         batch.awaited = batch.entries.len();
-        batch.waited = waited;
-        let (operation, entries) = (batch.operation, batch.entries.len());
-        self.class_mut(operation).entries += entries;
+        batch.waited = sent.waited;
+        let class = match batch.operation {
+            Operation::Read => &mut self.reads,
+            Operation::Write => &mut self.writes,
+        };
+        batch.period = class.send(batch.started, batch.entries.len(), sent);
     }
 
     /// Records that an entry of a batch in flight got its first waiter again.
@@ -167,10 +163,6 @@ impl ClassInFlight {
         Self { batches: 0, entries: 0, limit }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.batches == 0
-    }
-
     /// Returns the number of entries of all batches, answered or not.
     pub fn entries(&self) -> usize {
         self.entries
@@ -184,26 +176,34 @@ impl ClassInFlight {
         }
     }
 
-    fn start(&mut self) -> Option<PeriodNumber> {
+    fn send(&mut self, now: Duration, entries: usize, sent: Sent) -> Option<PeriodNumber> {
         self.batches += 1;
+        let entries_before = self.entries;
+        self.entries += entries;
         match &mut self.limit {
             Limit::Fixed(_) => None,
-            Limit::Adaptive(limiter) => Some(limiter.sent(self.batches)),
+            Limit::Adaptive(limiter) => {
+                limiter.advance(now, entries_before);
+                Some(limiter.sent(self.batches, sent))
+            }
         }
     }
 
     fn end(&mut self, batch: &InFlightBatch, now: Duration, end: BatchEnd) {
         self.batches -= 1;
+        let entries_before = self.entries;
         self.entries -= batch.entries.len();
         let (Limit::Adaptive(limiter), Some(period)) = (&mut self.limit, batch.period) else {
             return;
         };
+        limiter.advance(now, entries_before);
         match end {
             BatchEnd::Served => {
                 let took = now.saturating_sub(batch.started);
                 let entries = batch.entries.len();
                 limiter.ended(now, period, Measured { entries, waited: batch.waited, took });
             }
+            BatchEnd::Unsettled => limiter.unsettled(),
             BatchEnd::Failed => {}
             BatchEnd::Overloaded => limiter.overloaded(period),
         }

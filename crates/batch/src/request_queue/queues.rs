@@ -9,7 +9,6 @@ use std::time::Duration;
 use super::entry::{Entries, EntryId, EntryMark, EntryState, Turn};
 use super::in_flight::InFlightBatches;
 use super::list::List;
-use crate::limits::{HOLD_ENTRIES, HOLD_MAX};
 use crate::request::Operation;
 use crate::settings::{DispatchPolicy, QueueSettings};
 
@@ -117,33 +116,29 @@ impl Queues {
         [Operation::Read, Operation::Write]
             .into_iter()
             .filter(|operation| in_flight.has_free_slot(*operation))
-            .filter_map(|operation| self.candidate(entries, in_flight, operation))
+            .filter_map(|operation| self.candidate(entries, operation))
     }
 
-    fn candidate<T>(
-        &self,
-        entries: &Entries<T>,
-        in_flight: &InFlightBatches,
-        operation: Operation,
-    ) -> Option<Candidate> {
+    fn candidate<T>(&self, entries: &Entries<T>, operation: Operation) -> Option<Candidate> {
         let EntryState::Queued(turn) = entries[self.first(operation)?].state else { return None };
-        let due = turn.since.saturating_add(self.hold(in_flight, operation));
+        let due = turn.since.saturating_add(self.window(operation));
         Some(Candidate { operation, turn: turn.number, due })
     }
 
     /// Returns how long the first entry of a queue waits for more entries.
-    fn hold(&self, in_flight: &InFlightBatches, operation: Operation) -> Duration {
+    fn window(&self, operation: Operation) -> Duration {
         let queue = self.queue(operation);
-        let (enough, hold) = match self.dispatch {
-            DispatchPolicy::Adaptive if in_flight.class(operation).is_empty() => {
-                (1, Duration::ZERO)
+        match self.dispatch {
+            DispatchPolicy::Window { entries, wait }
+                if queue.entries.len() < entries && queue.bytes < self.batch_bytes_max =>
+            {
+                wait
             }
-            DispatchPolicy::Adaptive => (HOLD_ENTRIES, HOLD_MAX),
-            DispatchPolicy::Window { entries, wait } => (entries, wait),
-            DispatchPolicy::Eager | DispatchPolicy::Immediate => (1, Duration::ZERO),
-        };
-        let is_enough = enough <= queue.entries.len() || self.batch_bytes_max <= queue.bytes;
-        if is_enough { Duration::ZERO } else { hold }
+            DispatchPolicy::Window { .. }
+            | DispatchPolicy::Adaptive
+            | DispatchPolicy::Eager
+            | DispatchPolicy::Immediate => Duration::ZERO,
+        }
     }
 
     fn queue(&self, operation: Operation) -> &Queue {

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use busload_batch::limits::{
-    BATCH_SHARE_MIN, HOLD_ENTRIES, HOLD_MAX, KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES,
-};
+use busload_batch::limits::{BATCH_SHARE_MIN, KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES};
 use busload_batch::{
     DispatchPolicy, Operation, QueueSettings, QueueStats, Refusal, Sharing, Stage, Write,
 };
@@ -322,15 +320,12 @@ impl Reference {
     /// Returns when a queue is due.
     fn due(&self, queue: &[usize]) -> Duration {
         let (_, since) = self.turn(queue[0]).expect("it queues");
-        let is_first = self.of(self.entries[queue[0]].operation()).next().is_none();
         let bytes: usize = queue.iter().map(|index| self.entries[*index].bytes()).sum();
         let full = self.settings.batch_bytes_max <= bytes;
         match self.settings.dispatch {
-            DispatchPolicy::Adaptive if is_first || full || HOLD_ENTRIES <= queue.len() => since,
-            DispatchPolicy::Adaptive => since + HOLD_MAX,
             DispatchPolicy::Window { entries, .. } if full || entries <= queue.len() => since,
             DispatchPolicy::Window { wait, .. } => since + wait,
-            DispatchPolicy::Eager | DispatchPolicy::Immediate => since,
+            DispatchPolicy::Adaptive | DispatchPolicy::Eager | DispatchPolicy::Immediate => since,
         }
     }
 

@@ -1,8 +1,6 @@
 //! Dispatch policy: when a batch is sent.
 
-use std::time::Duration;
-
-use busload_batch::limits::{HOLD_ENTRIES, HOLD_MAX, LIMIT_INITIAL};
+use busload_batch::limits::LIMIT_INITIAL;
 use busload_batch::{
     DispatchPolicy, LastWins, Operation, QueueSettings, RequestOptions, RequestQueue,
 };
@@ -40,65 +38,28 @@ fn serial_caller_never_waits() {
 }
 
 #[test]
-fn further_batch_leaves_with_enough_entries() {
+fn further_batch_leaves_at_once() {
     let mut desk = Desk::new(adaptive());
-    desk.read("first");
-    assert_eq!(desk.next(), "read first");
-    let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    assert_eq!(keys.len(), HOLD_ENTRIES);
-    desk.read_all(&keys[..7]);
     desk.read("a");
-    assert_eq!(desk.next(), "nothing", "as many requests, but one entry less");
-    desk.read("h");
+    assert_eq!(desk.next(), "read a");
+    desk.read("b");
     assert_eq!(desk.wake(), Some(desk.now));
-    assert_eq!(desk.next(), "read a b c d e f g h");
-}
-
-#[test]
-fn further_batch_leaves_when_its_bytes_fill_it() {
-    let mut desk = Desk::new(QueueSettings { batch_bytes_max: 9, ..adaptive() });
-    desk.read("a");
-    assert_eq!(desk.next(), "read a");
-    desk.read("1234");
-    assert_eq!(desk.next(), "nothing");
-    desk.read("56789");
-    assert_eq!(desk.next(), "read 1234 56789");
-}
-
-#[test]
-fn further_batch_leaves_soon_however_long_batches_take() {
-    let mut desk = Desk::new(adaptive());
-    desk.read("a");
-    assert_eq!(desk.next(), "read a");
-    desk.now += millis(20);
-    desk.end(0);
-    desk.read("b");
     assert_eq!(desk.next(), "read b");
-
-    desk.now += millis(1);
-    desk.read("c");
-    let asked = desk.now;
-    desk.now += HOLD_MAX / 2;
-    desk.read("d");
-    assert_eq!(desk.wake(), Some(asked + HOLD_MAX));
-    desk.now = asked + HOLD_MAX - Duration::from_nanos(1);
-    assert_eq!(desk.next(), "nothing");
-    desk.now = asked + HOLD_MAX;
-    assert_eq!(desk.next(), "read c d");
 }
 
 #[test]
-fn waiting_counts_from_when_an_entry_could_leave() {
-    let mut desk = Desk::new(adaptive());
+fn window_counts_from_when_an_entry_could_leave() {
+    let dispatch = DispatchPolicy::Window { entries: 2, wait: millis(3) };
+    let window = QueueSettings { dispatch, ..adaptive() };
+    let mut desk = Desk::new(window);
     desk.write("a", "=1");
-    assert_eq!(desk.next(), "write a=1");
-    desk.read("b");
-    assert_eq!(desk.next(), "read b");
+    desk.write("b", "=1");
+    assert_eq!(desk.next(), "write a=1 b=1");
     desk.read("a");
     desk.now += millis(50);
     assert_eq!(desk.wake(), None, "it waits for the write, and no timer helps");
     desk.end(0);
-    assert_eq!(desk.wake(), Some(desk.now + HOLD_MAX));
+    assert_eq!(desk.wake(), Some(desk.now + millis(3)));
 }
 
 #[test]
@@ -114,7 +75,6 @@ fn limit_found_so_far_holds_for_reads_and_writes_apart() {
     let mut desk = Desk::new(QueueSettings { batches_in_flight_max: 100, ..adaptive() });
     for key in ["a", "b", "c", "d", "e", "f"] {
         desk.read(key);
-        desk.now += HOLD_MAX;
         desk.next();
     }
     assert_eq!(desk.queue.in_flight(), LIMIT_INITIAL);
@@ -131,7 +91,6 @@ fn writes_leave_slots_to_reads() {
     let mut desk = Desk::new(QueueSettings { batches_in_flight_max: 4, ..adaptive() });
     for key in KEYS {
         desk.write(key, "=1");
-        desk.now += HOLD_MAX;
         desk.next();
     }
     assert_eq!(desk.queue.in_flight(), 3);

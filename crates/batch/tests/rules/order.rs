@@ -106,7 +106,8 @@ fn search_for_a_kind_is_bounded() {
 
 #[test]
 fn line_goes_on_when_its_clock_stands_still_or_goes_back() {
-    let mut desk = Desk::new(QueueSettings { dispatch: DispatchPolicy::Adaptive, ..settings() });
+    let dispatch = DispatchPolicy::Adaptive;
+    let mut desk = Desk::new(QueueSettings { dispatch, batches_in_flight_max: 1, ..settings() });
     desk.read("a");
     assert_eq!(desk.all(), ["read a"]);
     desk.now -= millis(50);

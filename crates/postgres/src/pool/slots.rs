@@ -173,7 +173,7 @@ impl<S: Session> Slots<S> {
     pub(super) fn grow(&mut self, now: Instant) -> Option<usize> {
         let leases = |opened: &Arc<Opened<S>>| opened.leases.load(Ordering::Relaxed);
         let is_down = |slot: &Slot<S>| matches!(slot, Slot::Opening | Slot::Failing);
-        let growing = self.slots.iter().filter(|slot| matches!(slot, Slot::Growing)).count();
+        let growing = self.growing();
         if self.closed
             || self.slots.iter().any(is_down)
             || GROWING_MAX <= growing
@@ -185,6 +185,11 @@ impl<S: Session> Slots<S> {
         let slot = self.slots.iter().position(|slot| matches!(slot, Slot::Parked))?;
         self.slots[slot] = Slot::Growing;
         Some(slot)
+    }
+
+    /// Returns the number of further sessions that are being opened.
+    pub(super) fn growing(&self) -> usize {
+        self.slots.iter().filter(|slot| matches!(slot, Slot::Growing)).count()
     }
 
     pub(super) fn opened(&mut self, slot: usize, opened: Arc<Opened<S>>) -> Option<LogLine> {
