@@ -103,6 +103,7 @@ impl<'a> StringRef<'a> {
     }
 
     /// Returns the value as a counted reference, if it is long enough to be kept that way.
+    #[inline]
     pub fn shared(&self) -> Option<Bytes> {
         self.shared.cloned()
     }

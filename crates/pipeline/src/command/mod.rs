@@ -322,17 +322,16 @@ impl Index {
 }
 
 /// Packs a name: its bytes with bit 5 set, which is lower case for letters. Names consist of
-/// letters only, so two names have different packings.
+/// letters only, so two names have different packings. The value is shifted together because bytes
+/// that were just stored one by one cannot be loaded as one word without a stall.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
-    if name.is_empty() || NAME_BYTES_MAX < name.len() || !name.iter().all(u8::is_ascii_alphabetic) {
+    if name.is_empty() || NAME_BYTES_MAX < name.len() {
         return None;
     }
-    let mut bytes = [0; NAME_BYTES_MAX];
-    for (to, from) in bytes.iter_mut().zip(name) {
-        *to = from | 0x20;
-    }
-    Some(u128::from_le_bytes(bytes))
+    name.iter().try_fold(0, |packed: u128, byte| {
+        byte.is_ascii_alphabetic().then_some(packed << 8 | u128::from(byte | 0x20))
+    })
 }
 
 #[inline]
