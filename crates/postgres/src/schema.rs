@@ -18,6 +18,7 @@ use crate::{
     Error, Settings,
     key::{KeyShape, KeyType},
     limits, statements,
+    write::WriteKind,
 };
 use catalogue::{Column, Index, RelationRow};
 pub use plan::Plan;
@@ -86,6 +87,9 @@ pub(crate) struct ValueColumn {
     pub(crate) sql: String,
     pub(crate) declared: String,
     pub(crate) form: ValueForm,
+    /// Schema of the type behind all domains.
+    base_schema: String,
+    base_type: String,
 }
 
 /// Form in which a value is sent and received.
@@ -219,9 +223,34 @@ impl Schema {
         })
     }
 
+    /// Returns whether the result of a write of this kind, with these columns, has the types of this
+    /// schema ([`statements::write`](crate::statements::write)).
+    pub(crate) fn results_have_types(
+        &self,
+        kind: &WriteKind,
+        columns: &[tokio_postgres::Column],
+    ) -> bool {
+        let values: Vec<usize> = match kind {
+            WriteKind::Set => vec![0],
+            WriteKind::SetFields(columns) => columns.iter().collect(),
+            WriteKind::ClearFields(_) | WriteKind::Delete => Vec::new(),
+        };
+        let results = columns.get(self.key.len()..).unwrap_or_default();
+        let values = values.into_iter().filter_map(|index| self.values.get(index));
+        self.keys_have_types(columns)
+            && results.len() >= values.clone().count()
+            && values.zip(results).all(|(value, column)| value.has_type(column.type_()))
+    }
+
     /// Returns the names of the value columns.
     pub(crate) fn column_names(&self) -> ColumnNames {
         self.values.iter().map(|column| column.name.clone()).collect()
+    }
+}
+
+impl ValueColumn {
+    fn has_type(&self, column_type: &Type) -> bool {
+        column_type.schema() == self.base_schema && column_type.name() == self.base_type
     }
 }
 
@@ -346,6 +375,8 @@ fn value_column(column: &Column) -> ValueColumn {
         sql: column.sql.clone(),
         declared: column.declared.clone(),
         form,
+        base_schema: column.base_schema.clone(),
+        base_type: column.base_type.clone(),
     }
 }
 

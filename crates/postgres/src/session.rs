@@ -137,7 +137,9 @@ impl Prepared {
             return Ok(statement);
         }
         let statement = self.client.prepare(&statements::write(&self.schema, kind)).await?;
-        if !self.schema.keys_have_types(statement.columns()) {
+        // From here on the server refuses the statement when a column that it writes has another
+        // type.
+        if !self.schema.results_have_types(kind, statement.columns()) {
             return Err(Fault::WrongTypes);
         }
         self.writes

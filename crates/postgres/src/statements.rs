@@ -27,10 +27,15 @@ pub(crate) fn read(schema: &Schema) -> String {
 ///
 /// | kind | columns | rows |
 /// |---|---|---|
-/// | `Set` | key | every row written |
-/// | `SetFields` | key, inserted | every row written, except one that appeared meanwhile |
+/// | `Set` | key, types | every row written |
+/// | `SetFields` | key, types, inserted | every row written, except one that appeared meanwhile |
 /// | `ClearFields` | key, whether each column was set | every row found |
 /// | `Delete` | key | every row deleted |
+///
+/// The types are a NULL of the type of each column that gets a value. The server refuses a prepared
+/// statement whose result would have other types than before, and does so before it has changed
+/// anything. Otherwise a value would still be converted to the old type of a column first: `007`,
+/// written to an `int` that has just become `text`, would be stored as `7`.
 pub(crate) fn write(schema: &Schema, kind: &WriteKind) -> String {
     match kind {
         WriteKind::Set => set(schema),
@@ -44,7 +49,7 @@ fn set(schema: &Schema) -> String {
     let columns: Vec<_> = schema.values.iter().take(1).collect();
     format!(
         "INSERT INTO {relation} AS t ({names}) SELECT {inputs} FROM {arrays} ORDER BY {order} \
-         ON CONFLICT ({conflict}) DO UPDATE SET {updates} RETURNING {keys}",
+         ON CONFLICT ({conflict}) DO UPDATE SET {updates} RETURNING {keys}{types}",
         relation = schema.relation,
         names = insert_names(schema, &columns),
         inputs = insert_inputs(schema, &columns),
@@ -54,6 +59,7 @@ fn set(schema: &Schema) -> String {
         updates =
             list(columns.iter().map(|column| format!("{0} = EXCLUDED.{0}", column.sql)), ", "),
         keys = key_columns(schema, "t"),
+        types = types(&columns),
     )
 }
 
@@ -62,15 +68,16 @@ fn set(schema: &Schema) -> String {
 fn set_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
     let inputs = list((0..columns.len()).map(|index| format!(", q.v{index}")), "");
     let keys = key_columns(schema, "t");
+    let types = types(columns);
     format!(
         "WITH q AS (SELECT * FROM {arrays}), \
          locked AS (SELECT {named}{inputs} FROM q JOIN {relation} AS t ON {join_q} \
          ORDER BY {lock_order} FOR UPDATE OF t), \
          updated AS (UPDATE {relation} AS t SET {updates} FROM locked AS l WHERE {join_l} \
-         RETURNING {named}), \
+         RETURNING {named}{types}), \
          inserted AS (INSERT INTO {relation} AS t ({names}) SELECT {values} FROM q \
          WHERE ({q_keys}) NOT IN (SELECT {u_keys} FROM updated AS u) ORDER BY {order} \
-         ON CONFLICT ({conflict}) DO NOTHING RETURNING {keys}) \
+         ON CONFLICT ({conflict}) DO NOTHING RETURNING {keys}{types}) \
          SELECT u.*, false FROM updated AS u UNION ALL SELECT i.*, true FROM inserted AS i",
         arrays = arrays(schema, columns),
         named = named_keys(schema),
@@ -128,6 +135,11 @@ fn delete(schema: &Schema) -> String {
         relation = schema.relation,
         join = join(schema, "l"),
     )
+}
+
+/// Returns a NULL of each column's type. The planner leaves nothing else of it.
+fn types(columns: &[&ValueColumn]) -> String {
+    list(columns.iter().map(|column| format!(", CASE WHEN false THEN t.{} END", column.sql)), "")
 }
 
 fn chosen<'a>(schema: &'a Schema, columns: &ColumnSet) -> Vec<&'a ValueColumn> {

@@ -233,7 +233,10 @@ fn untouched(kind: &WriteKind) -> Option<Outcome> {
 fn touched(kind: &WriteKind, row: &tokio_postgres::Row, first: usize) -> Result<Outcome, Fault> {
     Ok(match kind {
         WriteKind::Set => Outcome::Set,
-        WriteKind::SetFields(_) => Outcome::FieldsSet { inserted: row.try_get(first)? },
+        WriteKind::SetFields(columns) => {
+            let inserted = row.try_get(first + columns.iter().count())?;
+            Outcome::FieldsSet { inserted }
+        }
         WriteKind::ClearFields(columns) => {
             let mut existed = Vec::new();
             for (index, column) in columns.iter().enumerate() {

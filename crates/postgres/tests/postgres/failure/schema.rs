@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use busload_postgres::{Error, Table};
+use busload_postgres::{Error, Row, Table};
 use tokio::task::JoinSet;
 
 use crate::failure::{
@@ -61,6 +61,50 @@ async fn types_that_change_again_and_again_fail_no_request() {
     let opened = table.stats().pool.opened;
     nobody_noticed(&load.check(&table).await);
     assert_eq!(opened, 3, "no connection is opened for a change");
+}
+
+/// Once, a write right after the change was converted to the old type first: `007` was stored as
+/// `7`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn value_is_stored_as_it_was_sent_right_after_its_column_has_become_text() {
+    let database = Database::new("zeros");
+    database.sql("CREATE TABLE one (k text PRIMARY KEY, v int)");
+    database.sql("CREATE TABLE two (k text PRIMARY KEY, v int, w int)");
+    let one = table_of(&database.url(), "relation=one&key=k&connections=1").await;
+    let two = table_of(&database.url(), "relation=two&key=k&connections=1").await;
+    let owner = database.plain().await;
+    let to = async |column: &str, type_name: &str| {
+        for relation in ["one", "two"] {
+            if relation == "two" || column == "v" {
+                let change = format!(
+                    "ALTER TABLE {relation} ALTER COLUMN {column} TYPE {type_name} \
+                     USING {column}::{type_name}"
+                );
+                owner.batch_execute(&change).await.unwrap();
+            }
+        }
+    };
+    for round in 0..5 {
+        let key = format!("k{round}");
+        let key = key.as_bytes();
+        // Once with statements that were prepared before the change, once with new ones.
+        if round % 2 == 0 {
+            one.set(key, "1").await.unwrap();
+            two.set_fields(key, [("v", "1"), ("w", "1")]).await.unwrap();
+        }
+        to("v", "text").await;
+        one.set(key, "007").await.unwrap();
+        two.set_fields(key, [("v", "007"), ("w", "8")]).await.unwrap();
+        to("w", "text").await;
+        two.set_fields(key, [("w", "008")]).await.unwrap();
+        let texts = |row: Option<Row>| {
+            row.expect("it was written").values().flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(texts(one.get(key).await.unwrap()), ["007"]);
+        assert_eq!(texts(two.get(key).await.unwrap()), ["007", "008"]);
+        to("v", "int").await;
+        to("w", "int").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
