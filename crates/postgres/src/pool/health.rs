@@ -14,6 +14,8 @@ pub(super) struct Health {
     table: Arc<str>,
     wanted: usize,
     last_logged: LastLogged,
+    /// Whether the last attempt to open a further connection failed.
+    growth_failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ enum LastLogged {
 
 impl Health {
     pub(super) fn new(table: String, wanted: usize) -> Self {
-        Self { table: table.into(), wanted, last_logged: LastLogged::Nothing }
+        Self { table: table.into(), wanted, last_logged: LastLogged::Nothing, growth_failed: false }
     }
 
     /// Accounts for an opened connection; `up` are open now.
@@ -49,6 +51,23 @@ impl Health {
             format!("all {wanted} connections")
         };
         Some(LogLine::Recovery(format!("table {table}: {what} to postgres open{again}")))
+    }
+
+    /// Accounts for a further connection that was opened.
+    pub(super) fn grown(&mut self) {
+        self.growth_failed = false;
+    }
+
+    /// Accounts for a further connection that could not be opened; `up` are open. Only the first of
+    /// several such failures is logged.
+    pub(super) fn not_grown(&mut self, up: usize, error: &Error) -> Option<LogLine> {
+        if std::mem::replace(&mut self.growth_failed, true) {
+            return None;
+        }
+        let table = &self.table;
+        Some(LogLine::StatementFailure(format!(
+            "table {table}: {error}; going on with {up} connections"
+        )))
     }
 
     /// Accounts for a connection that was lost or could not be opened; `up` are left. A second line
@@ -112,6 +131,17 @@ mod tests {
             "info table objects: all 2 connections to postgres open again"
         );
         assert_eq!(text(health.opened(2)), "");
+    }
+
+    #[test]
+    fn a_server_that_refuses_further_connections_is_one_line() {
+        let mut health = Health::new("objects".into(), 4);
+        let first = text(health.not_grown(7, &refused()));
+        assert!(first.starts_with("warn table objects: cannot connect"), "{first}");
+        assert!(first.ends_with("; going on with 7 connections"), "{first}");
+        assert_eq!(text(health.not_grown(7, &refused())), "");
+        health.grown();
+        assert_ne!(text(health.not_grown(8, &refused())), "");
     }
 
     #[test]

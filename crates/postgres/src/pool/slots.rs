@@ -198,6 +198,9 @@ impl<S: Session> Slots<S> {
         }
         self.slots[slot] = Slot::Open(opened);
         self.opened += 1;
+        if self.kept <= slot {
+            self.health.grown();
+        }
         let kept_up = self.kept_up();
         if kept_up == self.kept {
             self.last_error = None;
@@ -207,10 +210,10 @@ impl<S: Session> Slots<S> {
 
     pub(super) fn failed(&mut self, slot: usize, error: Error) -> Option<LogLine> {
         self.failed += 1;
-        if self.kept <= slot {
+        if self.kept <= slot && !self.closed {
             self.park(slot);
             self.growth_pause_until = Some(Instant::now() + GROWTH_PAUSE);
-            return None;
+            return self.health.not_grown(self.open().count(), &error);
         }
         self.down(slot, Slot::Failing, error)
     }

@@ -97,9 +97,8 @@ async fn value_is_stored_as_it_was_sent_right_after_its_column_has_become_text()
         two.set_fields(key, [("v", "007"), ("w", "8")]).await.unwrap();
         to("w", "text").await;
         two.set_fields(key, [("w", "008")]).await.unwrap();
-        let texts = |row: Option<Row>| {
-            row.expect("it was written").values().flatten().collect::<Vec<_>>()
-        };
+        let texts =
+            |row: Option<Row>| row.expect("it was written").values().flatten().collect::<Vec<_>>();
         assert_eq!(texts(one.get(key).await.unwrap()), ["007"]);
         assert_eq!(texts(two.get(key).await.unwrap()), ["007", "008"]);
         to("v", "int").await;
