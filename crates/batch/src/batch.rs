@@ -27,7 +27,7 @@ pub enum BatchEnd {
     Unsettled,
     /// It failed as a whole: its time says nothing about the next ones.
     Failed,
-    /// The backend has too much to do, or has refused another connection.
+    /// The backend has said that it has too much to do.
     Overloaded,
 }
 

@@ -7,25 +7,29 @@
 //! [`STATEMENT_COST`] (what one more batch costs the backend, counted as waiting), divided by the
 //! number of requests per second: the reciprocal of Kleinrock's power. Throughput counts because on
 //! a busy machine more batches may shorten the queue while they slow everything around it. By
-//! Little's law it is the mean number of outstanding requests divided by their mean time. (Counting
-//! the requests that end in a period instead is off by half of it some distance away, where all
-//! batches end within a small part of a round trip.) Distance is part of every request's time,
-//! whatever the limit, so it needs no rule of its own.
+//! Little's law it is the mean number of outstanding requests divided by their mean time. (A count
+//! of the requests that end in a period can be wrong by half some distance away, where all batches
+//! end within a small part of a round trip.) Distance is part of every request's time, whatever the
+//! limit, so it needs no rule of its own.
 //!
-//! * **Periods.** The limiter measures in periods of at least [`PERIOD_BATCHES_MIN`] batches and
-//!   [`PERIOD_MIN`]. A period counts only batches that were sent in it; after a change of the limit
-//!   it begins when the first batch sent under the new limit has ended.
+//! * **Periods.** The limiter measures in periods of at least [`PERIOD_BATCHES_MIN`] batches,
+//!   [`PERIOD_MIN`] and [`PERIOD_BATCH_TIMES_MIN`] mean times of a batch. After a change of the
+//!   limit a period begins when the first batch sent under it has ended, and batches sent earlier
+//!   do not count. Batches still in flight that take longer than the mean count with their time so
+//!   far: slow ones must not look like throughput.
+//! * **New connections.** While the service opens connections for batches in flight, and in the
+//!   first period after that, while their caches are cold, nothing is judged.
 //! * **Growth.** While requests wait for a slot, or batches are cut to their share of the requests,
 //!   the limit doubles from period to period, as long as that does not make batches slower, and
-//!   requests with them. The first period after a doubling does not count: caches are cold.
+//!   requests with them.
 //! * **Trials.** Afterwards the limiter tries another limit beside the known one (the *base*) in
 //!   turns: base, other, base, other, base. A trial ends when the difference is clear, or after
 //!   [`PAIRS_MAX`] pairs with the base as before. A higher limit is tried only if requests have
 //!   waited for a slot or batches were cut, a lower one only if all slots were in use or batches
 //!   were cut. After a trial in vain the same
 //!   is tried again later, each time after twice as many periods, or when the load has changed.
-//! * **Unused limit.** A limit that is not reached falls by one in each period, so that it is soon
-//!   one that matters, and can be compared with another.
+//! * **Unused limit.** A limit above [`LIMIT_INITIAL`] that is not reached falls by one in each
+//!   period, so that it is soon one that matters, and can be compared with another.
 //! * **Overload.** When the backend says that it has too much to do, the limit halves.
 //!
 //! Comparing measured costs in turns is how PCC Vivace (NSDI 2018) finds a sending rate. Limits
@@ -35,7 +39,7 @@
 use std::time::Duration;
 
 use crate::limits::{
-    LIMIT_INITIAL, PAIRS_MAX, PERIOD_BATCHES_MIN, PERIOD_MIN, PERIOD_ROUND_TRIPS_MIN,
+    LIMIT_INITIAL, PAIRS_MAX, PERIOD_BATCH_TIMES_MIN, PERIOD_BATCHES_MIN, PERIOD_MIN,
     RETRIAL_PERIODS_MAX, RETRIAL_PERIODS_MIN, STATEMENT_COST,
 };
 
@@ -70,20 +74,37 @@ pub(crate) struct Limiter {
     up: Retrial,
     down: Retrial,
     period: Period,
+    /// Numbers that batches sent now get.
+    mark: SentMark,
 }
 
-/// Number of the period in which a batch was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PeriodNumber(u64);
+/// Mark of a batch, which tells what happened since it was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SentMark {
+    /// Number of changes of the limit.
+    limit: u64,
+    /// Number of times that measuring began anew.
+    start: u64,
+}
 
-/// What the queue knows of a batch when it is sent.
+/// Facts about a batch when it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     /// Sum over the entries of the time from when they could be sent until they were.
     pub waited: Duration,
-    /// Whether the batch took its share of the outstanding entries, which is smaller with a higher
+    /// True if the batch took its share of the outstanding entries, which is smaller with a higher
     /// limit, and not all it could.
     pub is_share: bool,
+    /// True if no slot is left now, for batches of any class.
+    pub is_last_slot: bool,
+}
+
+/// Batch that has not ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unended {
+    pub mark: SentMark,
+    pub entries: usize,
+    pub elapsed: Duration,
 }
 
 /// Measured times of a batch that has ended.
@@ -111,9 +132,6 @@ struct Doubled {
     from: usize,
     /// Times with the limit before.
     times: Times,
-    /// Whether a period with the new limit is over. It does not count: the backend's further
-    /// connections were opened in it, and begin with cold caches.
-    is_warm: bool,
 }
 
 /// Mean times of a request in one period, in seconds.
@@ -147,21 +165,25 @@ struct Retrial {
 /// Sums of one period.
 #[derive(Debug, Clone, Copy, Default)]
 struct Period {
-    number: u64,
     /// Time from which batches count; `None` before the first one under this limit has ended.
     started: Option<Duration>,
     /// Sum of the time for which entries were outstanding in the period, in seconds.
     outstanding: f64,
     /// Time up to which `outstanding` counts batches in flight.
     counted_to: Duration,
-    /// Batches that were sent in the period and have ended, and their entries.
+    /// True if the backend's connections were opened just before.
+    is_cold: bool,
+    /// Batches that have ended, and their entries.
     batches: usize,
     entries: usize,
     /// Sums over these entries, in seconds.
     waited: f64,
     served: f64,
     in_flight_max: usize,
-    /// Batches that were cut to their share, counted when they were sent.
+    /// True if there was a time without a free slot.
+    had_no_slot: bool,
+    /// Batches that were sent, and those of them that were cut to their share.
+    sent: usize,
     shared: usize,
 }
 
@@ -183,6 +205,7 @@ impl Limiter {
             up: Retrial::NOW,
             down: Retrial::NOW,
             period: Period::default(),
+            mark: SentMark::default(),
         }
     }
 
@@ -202,23 +225,33 @@ impl Limiter {
     }
 
     /// Records that a batch was sent, after which `in_flight` batches are.
-    pub fn sent(&mut self, in_flight: usize, batch: Sent) -> PeriodNumber {
-        let Sent { waited, is_share } = batch;
-        self.period.in_flight_max = self.period.in_flight_max.max(in_flight);
-        self.period.outstanding += waited.as_secs_f64();
-        self.period.shared += usize::from(is_share);
-        PeriodNumber(self.period.number)
+    pub fn sent(&mut self, in_flight: usize, batch: Sent) -> SentMark {
+        let Sent { waited, is_share, is_last_slot } = batch;
+        let period = &mut self.period;
+        period.in_flight_max = period.in_flight_max.max(in_flight);
+        period.had_no_slot |= is_last_slot;
+        period.outstanding += waited.as_secs_f64();
+        period.sent += 1;
+        period.shared += usize::from(is_share);
+        self.mark
     }
 
-    /// Begins the period anew, because the backend is opening connections and cannot show what it
-    /// can do.
+    /// Begins to measure anew, because the backend is opening connections and cannot show yet what
+    /// it can do.
     pub fn unsettled(&mut self) {
-        self.next_period(None);
+        self.start_anew();
+        self.period.is_cold = true;
     }
 
-    /// Records the end of a batch that the backend has served.
-    pub fn ended(&mut self, now: Duration, sent: PeriodNumber, batch: Measured) {
-        if sent.0 != self.period.number {
+    /// Records the end of a batch that the backend has served. `unended` are those in flight.
+    pub fn ended(
+        &mut self,
+        now: Duration,
+        sent: SentMark,
+        batch: Measured,
+        unended: impl Iterator<Item = Unended>,
+    ) {
+        if sent.start != self.mark.start {
             return;
         }
         let Some(started) = self.period.started else {
@@ -228,14 +261,16 @@ impl Limiter {
         self.period.add(batch);
         let enough = PERIOD_BATCHES_MIN.max(self.limit()) <= self.period.batches;
         if enough && started.saturating_add(self.period.time_min()) <= now {
+            let of_these = unended.filter(|unended| unended.mark.start == self.mark.start);
+            self.period.add_slow(of_these);
             self.end_period(now);
         }
     }
 
     /// Halves the limit, because the backend has said that it has too much to do. Batches that were
     /// sent before the limit last changed say nothing new.
-    pub fn overloaded(&mut self, sent: PeriodNumber) {
-        if sent.0 != self.period.number {
+    pub fn overloaded(&mut self, sent: SentMark) {
+        if sent.limit != self.mark.limit {
             return;
         }
         self.base = (self.base / 2).max(1);
@@ -244,10 +279,14 @@ impl Limiter {
         self.trial = None;
         self.up = Retrial::NOW;
         self.up.postpone();
-        self.next_period(None);
+        self.limit_changed();
     }
 
     fn end_period(&mut self, now: Duration) {
+        if self.period.is_cold {
+            self.next_period(Some(now));
+            return;
+        }
         let (before, cost) = (self.limit(), self.period.cost(now));
         match self.trial.take() {
             Some(trial) if trial.cost.is_none() => {
@@ -256,14 +295,28 @@ impl Limiter {
             Some(trial) => self.end_pair(trial, cost),
             None => self.end_base_period(cost),
         }
-        let unchanged = self.limit() == before;
-        self.next_period(unchanged.then_some(now));
+        if self.limit() == before {
+            self.next_period(Some(now));
+        } else {
+            self.limit_changed();
+        }
+    }
+
+    fn limit_changed(&mut self) {
+        self.mark.limit += 1;
+        self.start_anew();
+    }
+
+    fn start_anew(&mut self) {
+        self.mark.start += 1;
+        self.next_period(None);
     }
 
     fn next_period(&mut self, started: Option<Duration>) {
-        let number = self.period.number + 1;
-        let counted_to = self.period.counted_to;
-        self.period = Period { number, started, counted_to, ..Period::default() };
+        let Period { counted_to, is_cold, .. } = self.period;
+        // Before its start, a period is one with the time that led to it.
+        let is_cold = is_cold && self.period.started.is_none();
+        self.period = Period { started, counted_to, is_cold, ..Period::default() };
     }
 
     /// Ends a period outside of trials.
@@ -288,12 +341,8 @@ impl Limiter {
     /// Doubles the limit, judges the last doubling, or takes it back. Returns whether it did.
     fn grow(&mut self, cost: f64) -> bool {
         let times = self.period.times(cost);
-        match &mut self.growth {
+        match &self.growth {
             Growth::Over => return false,
-            Growth::Doubled(doubled) if !doubled.is_warm => {
-                doubled.is_warm = true;
-                return true;
-            }
             Growth::Doubled(doubled) if times.has_suffered(doubled.times) => {
                 self.base = doubled.from;
                 // If the load has changed, and not the limit made batches slower, the next period
@@ -306,7 +355,7 @@ impl Limiter {
             Growth::Doubled(_) | Growth::Ready => {}
         }
         if self.base < self.max && self.wants_more() {
-            self.growth = Growth::Doubled(Doubled { from: self.base, times, is_warm: false });
+            self.growth = Growth::Doubled(Doubled { from: self.base, times });
             self.base = (2 * self.base).min(self.max);
             return true;
         }
@@ -363,12 +412,14 @@ impl Limiter {
 
     /// Returns whether the limit has shaped the batches of this period.
     fn is_full(&self) -> bool {
-        self.base <= self.period.in_flight_max || self.has_shared()
+        let Period { in_flight_max, had_no_slot, .. } = self.period;
+        self.base <= in_flight_max || had_no_slot || self.has_shared()
     }
 
     /// Returns whether batches of this period would have been smaller with a higher limit.
     fn has_shared(&self) -> bool {
-        self.period.batches <= SHARED_MIN * self.period.shared
+        let Period { sent, shared, .. } = self.period;
+        0 < sent && sent <= SHARED_MIN * shared
     }
 
     /// Returns whether a higher limit could have served requests of this period earlier.
@@ -438,7 +489,18 @@ impl Period {
     /// Returns how long the period lasts at least.
     fn time_min(&self) -> Duration {
         let service = Duration::from_secs_f64(self.served / self.entries as f64);
-        PERIOD_MIN.max(PERIOD_ROUND_TRIPS_MIN * service)
+        PERIOD_MIN.max(PERIOD_BATCH_TIMES_MIN * service)
+    }
+
+    /// Adds batches in flight that take longer than the mean, with their time so far.
+    fn add_slow(&mut self, unended: impl Iterator<Item = Unended>) {
+        let mean = self.served / self.entries as f64;
+        for Unended { entries, elapsed, .. } in unended {
+            if mean < elapsed.as_secs_f64() {
+                self.entries += entries;
+                self.served += elapsed.as_secs_f64() * entries as f64;
+            }
+        }
     }
 
     /// Returns the mean time of a request, with its share of what batches cost, divided by the

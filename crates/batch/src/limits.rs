@@ -46,7 +46,7 @@ pub const PERIOD_BATCHES_MIN: usize = 16;
 pub const PERIOD_MIN: Duration = Duration::from_millis(5);
 
 /// Least length of a period of measuring, in mean times of a batch.
-pub const PERIOD_ROUND_TRIPS_MIN: u32 = 4;
+pub const PERIOD_BATCH_TIMES_MIN: u32 = 4;
 
 /// Maximum number of pairs of periods in one trial of another limit.
 pub const PAIRS_MAX: usize = 8;

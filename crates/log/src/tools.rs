@@ -1,5 +1,7 @@
-//! Inspection of a log while no server runs on it: `busload log verify` and `busload log dump`.
-//! Both take the log's lock and change nothing.
+//! Inspection of a log while no server runs on it: `busload log verify`, `busload log dump` and, in
+//! [`salvage`], `busload log repair`. They take the log's lock and change nothing.
+
+mod salvage;
 
 use std::path::PathBuf;
 
@@ -10,6 +12,8 @@ use crate::{
     format::{FRAME_KIND_CLEAN_SHUTDOWN, LogId, Records, SEGMENT_HEADER_BYTES},
     recovery::{LogFiles, Peeked, Segment, SegmentFrames, lock},
 };
+
+pub use salvage::{Lost, Salvaged, salvage};
 
 /// Result of verifying every frame.
 #[derive(Debug)]

@@ -17,6 +17,9 @@ pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Pause before a further connection is opened after an attempt has failed: the server may have
 /// none to give.
 pub const GROWTH_PAUSE: Duration = Duration::from_secs(5);
+/// Time that opening a further connection usually takes at most. What the server can do is not
+/// judged meanwhile.
+pub const GROWTH_USUAL_MAX: Duration = Duration::from_millis(500);
 /// Maximum number of connections of one table. More make smaller batches, and acquiring a session
 /// looks at all of them.
 pub const CONNECTIONS_MAX: usize = 128;

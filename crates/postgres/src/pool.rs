@@ -152,9 +152,9 @@ impl<S: Session> Pool<S> {
         self.shared.slots().state()
     }
 
-    /// Returns whether further sessions are being opened.
+    /// Returns whether further sessions are being opened, and may soon be open.
     pub fn is_growing(&self) -> bool {
-        0 < self.shared.slots().growing()
+        self.shared.slots().is_growing(Instant::now())
     }
 
     /// Opens a further session in the background if leases share sessions.
@@ -233,7 +233,7 @@ impl<S: Session> PoolInner<S> {
         let line = change(&mut self.slots());
         self.changed.send_replace(());
         match line {
-            Some(LogLine::StatementFailure(text)) => log::warn!("{text}"),
+            Some(LogLine::Trouble(text)) => log::warn!("{text}"),
             Some(LogLine::Recovery(text)) => log::info!("{text}"),
             None => {}
         }
@@ -247,7 +247,7 @@ impl<S: Session> PoolInner<S> {
 /// One line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LogLine {
-    StatementFailure(String),
+    Trouble(String),
     Recovery(String),
 }
 

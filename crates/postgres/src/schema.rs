@@ -87,9 +87,8 @@ pub(crate) struct ValueColumn {
     pub(crate) sql: String,
     pub(crate) declared: String,
     pub(crate) form: ValueForm,
-    /// Schema of the type behind all domains.
-    base_schema: String,
-    base_type: String,
+    /// OID of the type behind all domains.
+    pub(crate) base_oid: u32,
 }
 
 /// Form in which a value is sent and received.
@@ -223,8 +222,8 @@ impl Schema {
         })
     }
 
-    /// Returns whether the result of a write of this kind, with these columns, has the types of this
-    /// schema ([`statements::write`](crate::statements::write)).
+    /// Returns whether the result of a write of this kind, with these columns, has the types of
+    /// this schema ([`statements::write`](crate::statements::write)).
     pub(crate) fn results_have_types(
         &self,
         kind: &WriteKind,
@@ -239,18 +238,12 @@ impl Schema {
         let values = values.into_iter().filter_map(|index| self.values.get(index));
         self.keys_have_types(columns)
             && results.len() >= values.clone().count()
-            && values.zip(results).all(|(value, column)| value.has_type(column.type_()))
+            && values.zip(results).all(|(value, column)| value.base_oid == column.type_().oid())
     }
 
     /// Returns the names of the value columns.
     pub(crate) fn column_names(&self) -> ColumnNames {
         self.values.iter().map(|column| column.name.clone()).collect()
-    }
-}
-
-impl ValueColumn {
-    fn has_type(&self, column_type: &Type) -> bool {
-        column_type.schema() == self.base_schema && column_type.name() == self.base_type
     }
 }
 
@@ -375,8 +368,7 @@ fn value_column(column: &Column) -> ValueColumn {
         sql: column.sql.clone(),
         declared: column.declared.clone(),
         form,
-        base_schema: column.base_schema.clone(),
-        base_type: column.base_type.clone(),
+        base_oid: column.base_oid,
     }
 }
 

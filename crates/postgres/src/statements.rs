@@ -6,6 +6,10 @@
 //! the parameters, so that busload's batches and those of other processes wait for each other
 //! instead of deadlocking.
 //!
+//! Reads and writes end with a comment that names the types of the value columns: a pooler that
+//! shares prepared statements by their text would otherwise give one that was prepared for the old
+//! type of a column, which the server refuses for as long as it lives.
+//!
 //! Joins are written so that nested loops over the index suit them: the session's settings leave no
 //! other plan.
 
@@ -20,7 +24,8 @@ use crate::{
 pub(crate) fn read(schema: &Schema) -> String {
     let columns = list(schema.values.iter().map(|column| format!(", {}", read_value(column))), "");
     let keys = key_columns(schema, "t");
-    format!("SELECT {keys}{columns} FROM {}", rows_by_key(schema))
+    let types = type_names(&schema.values.iter().collect::<Vec<_>>());
+    format!("SELECT {keys}{columns} FROM {}{types}", rows_by_key(schema))
 }
 
 /// Returns the statement that changes rows. Results:
@@ -38,28 +43,28 @@ pub(crate) fn read(schema: &Schema) -> String {
 /// written to an `int` that has just become `text`, would be stored as `7`.
 pub(crate) fn write(schema: &Schema, kind: &WriteKind) -> String {
     match kind {
-        WriteKind::Set => set(schema),
+        WriteKind::Set => set(schema, &schema.values.iter().take(1).collect::<Vec<_>>()),
         WriteKind::SetFields(columns) => set_fields(schema, &chosen(schema, columns)),
         WriteKind::ClearFields(columns) => clear_fields(schema, &chosen(schema, columns)),
         WriteKind::Delete => delete(schema),
     }
 }
 
-fn set(schema: &Schema) -> String {
-    let columns: Vec<_> = schema.values.iter().take(1).collect();
+fn set(schema: &Schema, columns: &[&ValueColumn]) -> String {
     format!(
         "INSERT INTO {relation} AS t ({names}) SELECT {inputs} FROM {arrays} ORDER BY {order} \
-         ON CONFLICT ({conflict}) DO UPDATE SET {updates} RETURNING {keys}{types}",
+         ON CONFLICT ({conflict}) DO UPDATE SET {updates} RETURNING {keys}{types}{type_names}",
         relation = schema.relation,
-        names = insert_names(schema, &columns),
-        inputs = insert_inputs(schema, &columns),
-        arrays = arrays(schema, &columns),
+        names = insert_names(schema, columns),
+        inputs = insert_inputs(schema, columns),
+        arrays = arrays(schema, columns),
         order = input_order(schema),
         conflict = conflict(schema),
         updates =
             list(columns.iter().map(|column| format!("{0} = EXCLUDED.{0}", column.sql)), ", "),
         keys = key_columns(schema, "t"),
-        types = types(&columns),
+        types = types(columns),
+        type_names = type_names(columns),
     )
 }
 
@@ -78,7 +83,9 @@ fn set_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
          inserted AS (INSERT INTO {relation} AS t ({names}) SELECT {values} FROM q \
          WHERE ({q_keys}) NOT IN (SELECT {u_keys} FROM updated AS u) ORDER BY {order} \
          ON CONFLICT ({conflict}) DO NOTHING RETURNING {keys}{types}) \
-         SELECT u.*, false FROM updated AS u UNION ALL SELECT i.*, true FROM inserted AS i",
+         SELECT u.*, false FROM updated AS u \
+         UNION ALL SELECT i.*, true FROM inserted AS i{type_names}",
+        type_names = type_names(columns),
         arrays = arrays(schema, columns),
         named = named_keys(schema),
         relation = schema.relation,
@@ -140,6 +147,11 @@ fn delete(schema: &Schema) -> String {
 /// Returns a NULL of each column's type. The planner leaves nothing else of it.
 fn types(columns: &[&ValueColumn]) -> String {
     list(columns.iter().map(|column| format!(", CASE WHEN false THEN t.{} END", column.sql)), "")
+}
+
+/// Returns a comment that names the columns' types.
+fn type_names(columns: &[&ValueColumn]) -> String {
+    format!(" /*{} */", list(columns.iter().map(|column| format!(" {}", column.base_oid)), ""))
 }
 
 fn chosen<'a>(schema: &'a Schema, columns: &ColumnSet) -> Vec<&'a ValueColumn> {

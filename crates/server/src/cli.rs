@@ -3,14 +3,15 @@
 //! ```text
 //!  arguments --> check: a start on a copy-on-write disk ------------> what it would do
 //!          |---> log_tools: `log verify|dump` on the same disk -----> stdout
+//!          |---> log_repair: `log repair`, from the same disk ------> a new directory
 //!          |---> cache_tools: `cache list|warm|verify|drop` --------> the cache, or the server
 //!          |       `--> http_client, if a server has the cache open   that has it open
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
 //!          `---> crate::serve
 //! ```
 //!
-//! No command but `serve` writes to a log or answers a client. Reports go to stdout, progress and
-//! warnings to stderr.
+//! No command but `serve` writes to an existing log or answers a client. Reports go to stdout,
+//! progress and warnings to stderr.
 
 mod arguments;
 mod cache_tools;
@@ -18,6 +19,7 @@ mod check;
 mod chunks_tools;
 mod copy_on_write_disk;
 mod http_client;
+mod log_repair;
 mod log_tools;
 mod progress;
 
@@ -51,6 +53,9 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Log(LogCommand::Verify(log)) => log_tools::verify(log.data.as_deref()),
         Command::Log(LogCommand::Dump(dump)) => {
             log_tools::dump(dump.log.data.as_deref(), dump.from)
+        }
+        Command::Log(LogCommand::Repair(repair)) => {
+            log_repair::repair(repair.log.data.as_deref(), &repair.to)
         }
         Command::Cache(mut command) => {
             let (file, options) = command.take_configuration();

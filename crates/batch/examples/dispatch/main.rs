@@ -19,8 +19,8 @@
 //! Columns: thousands of reads per second, mean and 99th percentile of the response time in
 //! microseconds, keys per batch, busy cores of the database, and the reads beside the best policy
 //! with the same distance, readers and cores. `eager` is the best of several numbers of slots, and
-//! `window` of several sizes, which nobody knows beforehand. At the end: how long the adaptive policy
-//! takes to follow a change of distance or readers ([`STEPS`]).
+//! `window` of several sizes, which nobody knows beforehand. At the end: how long the adaptive
+//! policy takes to follow a change of distance or readers ([`STEPS`]).
 
 mod plot;
 mod policy;

@@ -1,8 +1,9 @@
 use std::collections::VecDeque;
+use std::iter;
 use std::time::Duration;
 
-use super::{Limiter, Measured, Sent};
-use crate::limits::{LIMIT_INITIAL, STATEMENT_COST};
+use super::{Limiter, Measured, Sent, Unended};
+use crate::limits::{LIMIT_INITIAL, PERIOD_BATCHES_MIN, STATEMENT_COST};
 
 /// A backend some distance away, with requests in a closed loop: as many batches are in flight as
 /// the limiter allows, and they share all `callers`.
@@ -52,13 +53,15 @@ impl World {
             let waits = if slots < self.callers { step / 2 } else { Duration::ZERO };
             let waited = waits * u32::try_from(entries).unwrap();
             self.limiter.advance(self.now, self.callers);
-            self.limiter.ended(self.now, period, Measured { entries, waited, took });
+            self.limiter.ended(self.now, period, Measured { entries, waited, took }, iter::empty());
         }
     }
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-const UNWAITED: Sent = Sent { waited: Duration::ZERO, is_share: false };
+const ONE: Measured =
+    Measured { entries: 1, waited: Duration::ZERO, took: Duration::from_millis(1) };
+const UNWAITED: Sent = Sent { waited: Duration::ZERO, is_share: false, is_last_slot: false };
 
 #[test]
 fn limit_starts_small_and_never_leaves_its_bounds() {
@@ -117,7 +120,7 @@ fn batch_of_an_earlier_period_does_not_count() {
     let sent = limiter.sent(LIMIT_INITIAL, UNWAITED);
     limiter.overloaded(sent);
     let huge = Measured { entries: 1, waited: SECOND, took: SECOND };
-    limiter.ended(SECOND, sent, huge);
+    limiter.ended(SECOND, sent, huge, iter::empty());
     assert_eq!((limiter.period.batches, limiter.period.started), (0, None));
 }
 
@@ -161,12 +164,17 @@ fn shares_of_a_few_large_batches_raise_the_limit() {
     for _ in 0..100 {
         limiter.advance(now, 300);
         let is_share = limiter.limit() <= 8;
-        let sent = Sent { waited: Duration::ZERO, is_share };
+        let sent = Sent { is_share, ..UNWAITED };
         let period = limiter.sent(3, sent);
         now += Duration::from_millis(1);
         limiter.advance(now, 300);
         let took = Duration::from_millis(5);
-        limiter.ended(now, period, Measured { entries: 100, waited: Duration::ZERO, took });
+        limiter.ended(
+            now,
+            period,
+            Measured { entries: 100, waited: Duration::ZERO, took },
+            iter::empty(),
+        );
     }
     assert!(8 < limiter.base, "{}", limiter.base);
 }
@@ -176,13 +184,69 @@ fn nothing_is_judged_while_the_backend_opens_connections() {
     let mut limiter = Limiter::new(32);
     let mut now = Duration::ZERO;
     for _ in 0..1000 {
-        let sent = Sent { waited: SECOND, is_share: true };
+        let sent = Sent { waited: SECOND, is_share: true, ..UNWAITED };
         let period = limiter.sent(LIMIT_INITIAL, sent);
         now += Duration::from_millis(1);
-        limiter.ended(now, period, Measured { entries: 1, waited: SECOND, took: SECOND });
+        limiter.ended(
+            now,
+            period,
+            Measured { entries: 1, waited: SECOND, took: SECOND },
+            iter::empty(),
+        );
         limiter.unsettled();
     }
     assert_eq!(limiter.limit(), LIMIT_INITIAL);
+}
+
+/// Batches that take long must not look like throughput: the fast ones that end meanwhile have a
+/// shorter mean time, while the slow ones are outstanding.
+#[test]
+fn slow_batches_in_flight_count_with_their_time_so_far() {
+    let cost = |slow: Duration| {
+        let mut limiter = Limiter::new(LIMIT_INITIAL);
+        let first = limiter.sent(2, UNWAITED);
+        limiter.ended(Duration::ZERO, first, Measured { entries: 100, ..ONE }, iter::empty());
+        let mark = limiter.sent(2, UNWAITED);
+        let mut now = Duration::ZERO;
+        for _ in 0..PERIOD_BATCHES_MIN {
+            limiter.advance(now, 200);
+            now += Duration::from_millis(1);
+            limiter.advance(now, 200);
+            let fast = Measured { entries: 100, ..ONE };
+            let slow = Unended { mark, entries: 100, elapsed: slow };
+            limiter.ended(now, mark, fast, iter::once(slow));
+        }
+        limiter.base_cost.expect("a period is over")
+    };
+    assert!(2.0 * cost(Duration::from_micros(500)) < cost(Duration::from_millis(10)));
+}
+
+#[test]
+fn overload_counts_while_the_backend_opens_connections() {
+    let mut limiter = Limiter::new(32);
+    let sent = limiter.sent(LIMIT_INITIAL, UNWAITED);
+    limiter.unsettled();
+    limiter.overloaded(sent);
+    assert_eq!(limiter.limit(), LIMIT_INITIAL / 2);
+}
+
+#[test]
+fn first_period_with_new_connections_is_not_judged() {
+    let mut limiter = Limiter::new(32);
+    limiter.unsettled();
+    let mut now = Duration::ZERO;
+    for _ in 0..=PERIOD_BATCHES_MIN {
+        let mark = limiter.sent(1, UNWAITED);
+        now += Duration::from_millis(1);
+        limiter.ended(now, mark, ONE, iter::empty());
+    }
+    assert_eq!(limiter.base_cost, None, "the first period is over, and was cold");
+    for _ in 0..PERIOD_BATCHES_MIN {
+        let mark = limiter.sent(1, UNWAITED);
+        now += Duration::from_millis(1);
+        limiter.ended(now, mark, ONE, iter::empty());
+    }
+    assert!(limiter.base_cost.is_some());
 }
 
 /// Requests that arrive at their own times, some distance away from a backend with many cores, must
@@ -210,6 +274,7 @@ fn limit_stays_high_for_requests_at_a_fixed_rate() {
                     sent + distance,
                     period,
                     Measured { entries, waited, took: distance },
+                    iter::empty(),
                 );
             }
             if limiter.limit() <= in_flight.len() {
@@ -221,7 +286,7 @@ fn limit_stays_high_for_requests_at_a_fixed_rate() {
             waited = wait / 2 * u32::try_from(entries).unwrap();
             let entries = usize::try_from(entries).unwrap();
             limiter.advance(now, entries_in_flight);
-            let sent = Sent { waited, is_share: false };
+            let sent = Sent { waited, ..UNWAITED };
             let period = limiter.sent(in_flight.len() + 1, sent);
             in_flight.push_back((now, period, entries, waited));
             entries_in_flight += entries;

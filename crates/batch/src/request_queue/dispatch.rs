@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             picked.push((self.take(id, batch), id));
         }
         let is_share = (BATCH_SHARE_MIN + 1..takes_max).contains(&share) && share <= picked.len();
-        Sent { waited, is_share }
+        Sent { waited, is_share, is_last_slot: false }
     }
 
     /// Returns the share of one batch in the entries of `operation` that are pending or in flight.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::arena::{Arena, Id};
 use super::entry::EntryId;
 use crate::batch::{BatchEnd, BatchId};
-use crate::limiter::{Limiter, Measured, PeriodNumber, Sent};
+use crate::limiter::{Limiter, Measured, Sent, SentMark, Unended};
 use crate::limits::WRITES_LEAVE;
 use crate::request::Operation;
 use crate::settings::{DispatchPolicy, QueueSettings};
@@ -32,7 +32,7 @@ pub(super) struct ClassInFlight {
 /// Limit of the batches in flight of one class.
 enum Limit {
     Fixed(usize),
-    Adaptive(Limiter),
+    Adaptive(Box<Limiter>),
 }
 
 /// One batch in flight.
@@ -43,7 +43,7 @@ pub(super) struct InFlightBatch {
     started: Duration,
     /// Sum over the entries of the time for which they could have been sent.
     waited: Duration,
-    period: Option<PeriodNumber>,
+    mark: Option<SentMark>,
     /// Number of entries that have waiters and no answer.
     awaited: usize,
     serial: u64,
@@ -70,7 +70,7 @@ impl InFlightBatches {
             entries: Vec::new(),
             started,
             waited: Duration::ZERO,
-            period: None,
+            mark: None,
             awaited: 0,
             serial,
         };
@@ -79,6 +79,7 @@ impl InFlightBatches {
 
     /// Adds the entries of a batch that was just started. Each has a waiter.
     pub fn fill(&mut self, batch: BatchId, sent: Sent, entries: impl Iterator<Item = EntryId>) {
+        let sent = Sent { is_last_slot: self.max <= self.arena.len(), ..sent };
         let batch = &mut self.arena[Id::at(batch.slot)];
         batch.entries = entries.map(Some).collect();
         batch.awaited = batch.entries.len();
@@ -87,7 +88,7 @@ impl InFlightBatches {
             Operation::Read => &mut self.reads,
             Operation::Write => &mut self.writes,
         };
-        batch.period = class.send(batch.started, batch.entries.len(), sent);
+        batch.mark = class.send(batch.started, batch.entries.len(), sent);
     }
 
     /// Records that an entry of a batch in flight got its first waiter again.
@@ -116,7 +117,13 @@ impl InFlightBatches {
     pub fn end(&mut self, batch: BatchId, now: Duration, end: BatchEnd) -> Option<InFlightBatch> {
         let id = self.find(batch)?;
         let batch = self.arena.remove(id);
-        self.class_mut(batch.operation).end(&batch, now, end);
+        let of_class = self.arena.iter().filter(|(_, other)| other.operation == batch.operation);
+        let unended = of_class.filter_map(|(_, other)| other.unended(now));
+        let class = match batch.operation {
+            Operation::Read => &mut self.reads,
+            Operation::Write => &mut self.writes,
+        };
+        class.end(&batch, now, end, unended);
         Some(batch)
     }
 
@@ -142,12 +149,12 @@ impl InFlightBatches {
         let known = self.arena.get(id)?;
         (known.serial == batch.serial).then_some(id)
     }
+}
 
-    fn class_mut(&mut self, operation: Operation) -> &mut ClassInFlight {
-        match operation {
-            Operation::Read => &mut self.reads,
-            Operation::Write => &mut self.writes,
-        }
+impl InFlightBatch {
+    fn unended(&self, now: Duration) -> Option<Unended> {
+        let elapsed = now.saturating_sub(self.started);
+        Some(Unended { mark: self.mark?, entries: self.entries.len(), elapsed })
     }
 }
 
@@ -155,7 +162,7 @@ impl ClassInFlight {
     /// Creates a class that may have `adaptive_max` batches if the dispatch policy adapts.
     fn new(settings: &QueueSettings, adaptive_max: usize) -> Self {
         let limit = match settings.dispatch {
-            DispatchPolicy::Adaptive => Limit::Adaptive(Limiter::new(adaptive_max)),
+            DispatchPolicy::Adaptive => Limit::Adaptive(Box::new(Limiter::new(adaptive_max))),
             DispatchPolicy::Eager | DispatchPolicy::Window { .. } | DispatchPolicy::Immediate => {
                 Limit::Fixed(settings.batches_in_flight_max)
             }
@@ -176,7 +183,7 @@ impl ClassInFlight {
         }
     }
 
-    fn send(&mut self, now: Duration, entries: usize, sent: Sent) -> Option<PeriodNumber> {
+    fn send(&mut self, now: Duration, entries: usize, sent: Sent) -> Option<SentMark> {
         self.batches += 1;
         let entries_before = self.entries;
         self.entries += entries;
@@ -189,11 +196,17 @@ impl ClassInFlight {
         }
     }
 
-    fn end(&mut self, batch: &InFlightBatch, now: Duration, end: BatchEnd) {
+    fn end(
+        &mut self,
+        batch: &InFlightBatch,
+        now: Duration,
+        end: BatchEnd,
+        unended: impl Iterator<Item = Unended>,
+    ) {
         self.batches -= 1;
         let entries_before = self.entries;
         self.entries -= batch.entries.len();
-        let (Limit::Adaptive(limiter), Some(period)) = (&mut self.limit, batch.period) else {
+        let (Limit::Adaptive(limiter), Some(mark)) = (&mut self.limit, batch.mark) else {
             return;
         };
         limiter.advance(now, entries_before);
@@ -201,11 +214,12 @@ impl ClassInFlight {
             BatchEnd::Served => {
                 let took = now.saturating_sub(batch.started);
                 let entries = batch.entries.len();
-                limiter.ended(now, period, Measured { entries, waited: batch.waited, took });
+                let measured = Measured { entries, waited: batch.waited, took };
+                limiter.ended(now, mark, measured, unended);
             }
             BatchEnd::Unsettled => limiter.unsettled(),
             BatchEnd::Failed => {}
-            BatchEnd::Overloaded => limiter.overloaded(period),
+            BatchEnd::Overloaded => limiter.overloaded(mark),
         }
     }
 }

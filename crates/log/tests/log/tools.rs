@@ -1,9 +1,9 @@
 //! Inspection of logs on which no server runs.
 
-use busload_io::sim::SimDisk;
+use busload_io::{Disk, sim::SimDisk};
 use busload_log::{
     Lsn, OpenError, SyncPolicy,
-    tools::{dump, verify},
+    tools::{Lost, Salvaged, dump, salvage, verify},
 };
 
 use crate::harness::{Rig, short_segments};
@@ -76,4 +76,79 @@ fn a_dump_begins_where_it_is_told() {
     .unwrap();
     assert_eq!(seen, (33..=40).collect::<Vec<_>>());
     assert_eq!(report.last_lsn, Lsn(40));
+}
+
+/// Returns the positions of all records that can be read, and what is lost.
+fn salvaged(disk: &SimDisk) -> (Vec<u64>, Vec<Lost>) {
+    let (mut records, mut lost) = (Vec::new(), Vec::new());
+    let before = disk.snapshot();
+    salvage(disk, &mut |found| {
+        match found {
+            Salvaged::Record(record) => {
+                assert_eq!(record.bytes, [7; 500]);
+                records.push(record.lsn.0);
+            }
+            Salvaged::Lost(range) => lost.push(range.clone()),
+        }
+        Ok(())
+    })
+    .expect("the disk works");
+    assert_eq!(disk.snapshot(), before);
+    (records, lost)
+}
+
+#[test]
+fn all_of_a_sound_log_is_salvaged() {
+    let (records, lost) = salvaged(&log_of(40));
+    assert_eq!(records, (1..=80).collect::<Vec<_>>());
+    assert_eq!(lost, []);
+}
+
+#[test]
+fn all_but_the_corrupt_frames_is_salvaged() {
+    let disk = log_of(8);
+    let sound = verify(&disk).unwrap();
+    let frame_bytes = (sound.segments[0].used_bytes - 4096 - 88) / 8;
+    for corrupt in [2, 5] {
+        disk.flip_bit(FIRST, 4096 + corrupt * frame_bytes + 200, 0);
+    }
+    let (records, lost) = salvaged(&disk);
+    assert_eq!(records, [1, 2, 3, 4, 7, 8, 9, 10, 13, 14, 15, 16]);
+    let ranges: Vec<_> = lost.iter().map(|lost| (lost.first, lost.last)).collect();
+    assert_eq!(ranges, [(Lsn(5), Some(Lsn(6))), (Lsn(11), Some(Lsn(12)))]);
+}
+
+#[test]
+fn everything_but_a_missing_segment_is_salvaged() {
+    let disk = log_of(40);
+    let segments = verify(&disk).unwrap().segments;
+    for missing in [0, 1, segments.len() - 2] {
+        let disk = log_of(40);
+        let gone = &segments[missing];
+        disk.remove(&format!("{:020}.log", gone.number)).unwrap();
+        assert!(verify(&disk).is_err());
+        let (records, lost) = salvaged(&disk);
+        let kept: Vec<_> =
+            (1..=80).filter(|lsn| !(gone.first_lsn.0..=gone.last_lsn.0).contains(lsn)).collect();
+        assert_eq!(records, kept);
+        let ranges: Vec<_> = lost.iter().map(|lost| (lost.first, lost.last)).collect();
+        assert_eq!(ranges, [(gone.first_lsn, Some(gone.last_lsn))]);
+    }
+}
+
+#[test]
+fn records_lost_at_the_end_are_named_as_far_as_they_are_known() {
+    let disk = log_of(8);
+    let sound = verify(&disk).unwrap();
+    let frame_bytes = (sound.segments[0].used_bytes - 4096 - 88) / 8;
+    // The last frame with records, and the mark of the clean shutdown.
+    disk.flip_bit(FIRST, 4096 + 7 * frame_bytes + 200, 0);
+    disk.flip_bit(FIRST, 4096 + 8 * frame_bytes + 20, 0);
+    let (records, lost) = salvaged(&disk);
+    assert_eq!(records, (1..=14).collect::<Vec<_>>());
+    assert_eq!((lost.len(), lost[0].first, lost[0].last), (1, Lsn(15), Some(Lsn(16))));
+
+    disk.remove("last-segment").unwrap();
+    let (_, lost) = salvaged(&disk);
+    assert_eq!((lost.len(), lost[0].first, lost[0].last), (1, Lsn(15), None));
 }

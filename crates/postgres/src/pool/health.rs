@@ -14,7 +14,7 @@ pub(super) struct Health {
     table: Arc<str>,
     wanted: usize,
     last_logged: LastLogged,
-    /// Whether the last attempt to open a further connection failed.
+    /// True if the last attempt to open a further connection failed.
     growth_failed: bool,
 }
 
@@ -24,7 +24,7 @@ enum LastLogged {
     /// All connections are open.
     Fine,
     /// Some connections are missing: since when, and whether the last one was lost.
-    StatementFailure {
+    Trouble {
         since: Instant,
         none_left: bool,
     },
@@ -41,7 +41,7 @@ impl Health {
             _ if up < self.wanted => return None,
             LastLogged::Fine => return None,
             LastLogged::Nothing => "",
-            LastLogged::StatementFailure { .. } => " again",
+            LastLogged::Trouble { .. } => " again",
         };
         self.last_logged = LastLogged::Fine;
         let (table, wanted) = (&self.table, self.wanted);
@@ -65,9 +65,7 @@ impl Health {
             return None;
         }
         let table = &self.table;
-        Some(LogLine::StatementFailure(format!(
-            "table {table}: {error}; going on with {up} connections"
-        )))
+        Some(LogLine::Trouble(format!("table {table}: {error}; going on with {up} connections")))
     }
 
     /// Accounts for a connection that was lost or could not be opened; `up` are left. A second line
@@ -75,16 +73,16 @@ impl Health {
     pub(super) fn down(&mut self, up: usize, error: &Error, now: Instant) -> Option<LogLine> {
         let worse = match self.last_logged {
             LastLogged::Nothing | LastLogged::Fine => true,
-            LastLogged::StatementFailure { since, none_left } => {
+            LastLogged::Trouble { since, none_left } => {
                 !none_left && up == 0 && LOG_PAUSE_MIN <= now - since
             }
         };
         if !worse {
             return None;
         }
-        self.last_logged = LastLogged::StatementFailure { since: now, none_left: up == 0 };
+        self.last_logged = LastLogged::Trouble { since: now, none_left: up == 0 };
         let (table, wanted) = (&self.table, self.wanted);
-        Some(LogLine::StatementFailure(format!(
+        Some(LogLine::Trouble(format!(
             "table {table}: {error}; trying again ({up} of {wanted} connections open)"
         )))
     }
@@ -102,7 +100,7 @@ mod tests {
 
     fn text(line: Option<LogLine>) -> String {
         match line {
-            Some(LogLine::StatementFailure(text)) => format!("warn {text}"),
+            Some(LogLine::Trouble(text)) => format!("warn {text}"),
             Some(LogLine::Recovery(text)) => format!("info {text}"),
             None => String::new(),
         }

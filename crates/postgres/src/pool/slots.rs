@@ -16,7 +16,7 @@ use tokio::{
 use super::{LogLine, PoolState, Session, health::Health};
 use crate::{
     Error,
-    limits::{CONNECTION_IDLE_MAX, GROWING_MAX, GROWTH_PAUSE},
+    limits::{CONNECTION_IDLE_MAX, GROWING_MAX, GROWTH_PAUSE, GROWTH_USUAL_MAX},
 };
 
 /// A session that was opened.
@@ -90,8 +90,8 @@ enum Slot<S> {
     /// The last attempt failed, or the last session ended early; callers do not wait for the next
     /// attempt.
     Failing,
-    /// A further session is being opened, which nobody waits for.
-    Growing,
+    /// A further session is being opened since this time, which nobody waits for.
+    Growing(Instant),
     /// No session is wanted.
     Parked,
 }
@@ -155,7 +155,7 @@ impl<S: Session> Slots<S> {
         let soon = |slot: &Slot<S>| match slot {
             Slot::Opening => true,
             Slot::Open(opened) => !opened.is_usable(),
-            Slot::Failing | Slot::Growing | Slot::Parked => false,
+            Slot::Failing | Slot::Growing(_) | Slot::Parked => false,
         };
         if self.slots.iter().any(soon) {
             return Choice::Wait;
@@ -173,7 +173,7 @@ impl<S: Session> Slots<S> {
     pub(super) fn grow(&mut self, now: Instant) -> Option<usize> {
         let leases = |opened: &Arc<Opened<S>>| opened.leases.load(Ordering::Relaxed);
         let is_down = |slot: &Slot<S>| matches!(slot, Slot::Opening | Slot::Failing);
-        let growing = self.growing();
+        let growing = self.growing_since().count();
         if self.closed
             || self.slots.iter().any(is_down)
             || GROWING_MAX <= growing
@@ -183,13 +183,20 @@ impl<S: Session> Slots<S> {
             return None;
         }
         let slot = self.slots.iter().position(|slot| matches!(slot, Slot::Parked))?;
-        self.slots[slot] = Slot::Growing;
+        self.slots[slot] = Slot::Growing(now);
         Some(slot)
     }
 
-    /// Returns the number of further sessions that are being opened.
-    pub(super) fn growing(&self) -> usize {
-        self.slots.iter().filter(|slot| matches!(slot, Slot::Growing)).count()
+    /// Returns whether further sessions are being opened, and may soon be open.
+    pub(super) fn is_growing(&self, now: Instant) -> bool {
+        self.growing_since().any(|since| now < since + GROWTH_USUAL_MAX)
+    }
+
+    fn growing_since(&self) -> impl Iterator<Item = Instant> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Growing(since) => Some(*since),
+            Slot::Opening | Slot::Open(_) | Slot::Failing | Slot::Parked => None,
+        })
     }
 
     pub(super) fn opened(&mut self, slot: usize, opened: Arc<Opened<S>>) -> Option<LogLine> {
@@ -291,7 +298,7 @@ impl<S: Session> Slots<S> {
     fn open(&self) -> impl Iterator<Item = &Arc<Opened<S>>> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Open(opened) => Some(opened),
-            Slot::Opening | Slot::Failing | Slot::Growing | Slot::Parked => None,
+            Slot::Opening | Slot::Failing | Slot::Growing(_) | Slot::Parked => None,
         })
     }
 }

@@ -103,6 +103,7 @@ pub(super) struct Column {
     /// Schema of the type behind all domains.
     pub(super) base_schema: String,
     pub(super) base_type: String,
+    pub(super) base_oid: u32,
     pub(super) base_sql: String,
     pub(super) not_null: bool,
     pub(super) generated: bool,
@@ -126,7 +127,8 @@ SELECT a.attnum, a.attname::text, pg_catalog.quote_ident(a.attname),
        coalesce(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'), false),
        coalesce(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'INSERT'), false),
        coalesce(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE'), false),
-       CASE WHEN b.typname = 'varchar' AND b.typmod >= 4 THEN b.typmod - 4 END
+       CASE WHEN b.typname = 'varchar' AND b.typmod >= 4 THEN b.typmod - 4 END,
+       b.oid
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
 LEFT JOIN pg_catalog.pg_namespace ln ON ln.oid = l.collnamespace
@@ -136,7 +138,7 @@ CROSS JOIN LATERAL (
         UNION ALL
         SELECT t.typbasetype, t.typtypmod
         FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid WHERE t.typtype = 'd')
-    SELECT n.nspname, t.typname, chain.typmod
+    SELECT t.oid, n.nspname, t.typname, chain.typmod
     FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid
     JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
     WHERE t.typtype <> 'd') b
@@ -165,6 +167,7 @@ fn column(row: &Row) -> Result<Column, Error> {
         may_insert: get(row, 12)?,
         may_update: get(row, 13)?,
         characters_max: get::<Option<i32>>(row, 14)?.and_then(|count| usize::try_from(count).ok()),
+        base_oid: get(row, 15)?,
     })
 }
 

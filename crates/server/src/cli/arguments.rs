@@ -129,6 +129,7 @@ Examples
   busload serve --resp 0.0.0.0:6380 --http 0.0.0.0:6381 --password-file /etc/busload/password
   busload check --config busload.toml
   busload log verify --data /var/lib/busload
+  busload log repair --data /var/lib/busload --to /var/lib/busload-repaired
   busload cache warm db --config busload.toml
   busload chunks verify s3://bucket/prefix";
 
@@ -215,6 +216,13 @@ pub enum LogCommand {
     Verify(LogArgs),
     /// Print every record as lines of text: position, time, and what changed
     Dump(DumpArgs),
+    /// Write what can still be read of a corrupt log into a new directory, and say what is lost
+    ///
+    /// Takes every record that verifies, also behind corrupt ones and with files missing, leaves
+    /// the original as it is, and prints the positions of lost records, and the keys of those that
+    /// cannot be applied. What the lost records had changed is as it was before them. Takes as
+    /// much memory as a start.
+    Repair(RepairArgs),
 }
 
 /// Subcommands of `busload cache`.
@@ -326,6 +334,16 @@ pub struct DumpArgs {
     /// First record to print, by its position
     #[arg(long, value_name = "LSN", default_value_t = 1)]
     pub from: u64,
+}
+
+/// Arguments of `busload log repair`.
+#[derive(Args, Debug)]
+pub struct RepairArgs {
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// New or empty directory for the repaired data; a server is then started with it as --data
+    #[arg(long, value_name = "NEWDIR")]
+    pub to: PathBuf,
 }
 
 /// Outcome of parsing the command line.

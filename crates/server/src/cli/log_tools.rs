@@ -95,7 +95,7 @@ pub fn summary(report: &RecoveryReport) -> String {
     text
 }
 
-fn open(data: Option<&Path>) -> Result<(CopyOnWriteDisk, std::path::PathBuf), Failure> {
+pub(super) fn open(data: Option<&Path>) -> Result<(CopyOnWriteDisk, std::path::PathBuf), Failure> {
     let directory = log_directory(data);
     if !directory.is_dir() {
         return Err(Failure::run(format!(
@@ -109,7 +109,7 @@ fn open(data: Option<&Path>) -> Result<(CopyOnWriteDisk, std::path::PathBuf), Fa
     Ok((disk, directory))
 }
 
-fn failure(error: OpenError, directory: &Path) -> Failure {
+pub(super) fn failure(error: OpenError, directory: &Path) -> Failure {
     start_failure(StartError::Log(error), directory)
 }
 
@@ -190,7 +190,7 @@ impl std::fmt::Display for Shown<'_> {
 }
 
 /// Displays bytes in quotes: cut when long, anything but printable ASCII escaped.
-struct Text<'a>(&'a [u8]);
+pub(super) struct Text<'a>(pub(super) &'a [u8]);
 
 impl std::fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -204,17 +204,17 @@ impl std::fmt::Display for Text<'_> {
 }
 
 /// Standard output, which may be closed at any time; the rest is then not printed.
-struct Out {
+pub(super) struct Out {
     writer: BufWriter<io::Stdout>,
     closed: bool,
 }
 
 impl Out {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { writer: BufWriter::new(io::stdout()), closed: false }
     }
 
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+    pub(super) fn line(&mut self, line: std::fmt::Arguments<'_>) {
         self.closed |= writeln!(self.writer, "{line}").is_err();
     }
 
@@ -222,7 +222,7 @@ impl Out {
         self.closed
     }
 
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         self.closed |= self.writer.flush().is_err();
     }
 }

@@ -67,6 +67,61 @@ fn a_lost_last_segment_is_refused_and_named() {
     assert!(file.exists());
 }
 
+#[test]
+fn what_is_left_of_a_corrupt_log_is_repaired_into_a_new_directory() {
+    let directory = three_runs();
+    let parent = tempdir().unwrap();
+    let new = parent.path().join("repaired");
+    let arguments = ["log", "repair", "--data", directory.path().to_str().unwrap(), "--to"];
+    let repair = || run(&[&arguments[..], &[new.to_str().unwrap()]].concat());
+    fs::remove_file(directory.path().join("log/00000000000000000002.log")).unwrap();
+    let repaired = repair();
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(repaired.stdout.starts_with("lost     LSN "), "{repaired:?}");
+    let server = Server::start(&new, &[]);
+    assert_eq!(server.client().text(&["MGET", "a", "b", "c"]), "a nil c");
+    assert!(server.stop().success());
+
+    let refused = repair();
+    let line = refused.failed(2);
+    assert!(line.contains("is not empty; expected a new directory"), "{line}");
+    for ended in outcomes(directory.path()) {
+        assert!(ended.failed(1).contains("segment 2 is missing"));
+    }
+}
+
+#[test]
+fn records_that_a_start_would_refuse_are_left_out_of_a_repaired_log() {
+    let directory = tempdir().unwrap();
+    let disk = RealDisk::open(directory.path().join("log")).unwrap();
+    let mut log =
+        busload_log::open(disk, Options::default(), &mut OsRng::new(), &mut |_| Ok(())).unwrap();
+    let mut now = Duration::ZERO;
+    for (table, key) in [(0, b"here"), (77, b"away"), (0, b"also")] {
+        while log.writer.reserve(100) != Reservation::Granted {
+            log.stage.step(now);
+            log.helper.step(now);
+            now += Duration::from_millis(1);
+        }
+        log.writer.begin();
+        effect::put(log.writer.record(), TableId(table), key, b"1", None);
+        log.writer.commit(SyncPolicy::Os);
+    }
+    log.writer.close();
+    log.stage.run();
+    log.helper.run();
+    let new = directory.path().join("repaired");
+    let (data, to) = (directory.path().to_str().unwrap(), new.to_str().unwrap());
+    let repaired = run(&["log", "repair", "--data", data, "--to", to]);
+    let lines: Vec<_> = repaired.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{repaired:?}");
+    assert!(lines[0].contains("LSN 2: the effect names table 77, which does not exist"));
+    assert_eq!(lines[1].trim(), "table=77 key=\"away\"");
+    assert!(lines[2].contains("2 records written, 0 lost, 1 left out"), "{}", lines[2]);
+    let server = Server::start(&new, &[]);
+    assert_eq!(server.client().text(&["MGET", "here", "away", "also"]), "1 nil 1");
+}
+
 /// With a limit of 1,024 open files, these commands once failed on logs of 64 GiB, or of a thousand
 /// starts.
 #[test]

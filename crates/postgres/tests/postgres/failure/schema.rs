@@ -70,8 +70,8 @@ async fn value_is_stored_as_it_was_sent_right_after_its_column_has_become_text()
     let database = Database::new("zeros");
     database.sql("CREATE TABLE one (k text PRIMARY KEY, v int)");
     database.sql("CREATE TABLE two (k text PRIMARY KEY, v int, w int)");
-    let one = table_of(&database.url(), "relation=one&key=k&connections=1").await;
-    let two = table_of(&database.url(), "relation=two&key=k&connections=1").await;
+    let one = table_of(&database.url(), "relation=one&key=k&timeout=20s&connections=1").await;
+    let two = table_of(&database.url(), "relation=two&key=k&timeout=20s&connections=1").await;
     let owner = database.plain().await;
     let to = async |column: &str, type_name: &str| {
         for relation in ["one", "two"] {
@@ -103,6 +103,36 @@ async fn value_is_stored_as_it_was_sent_right_after_its_column_has_become_text()
         assert_eq!(texts(two.get(key).await.unwrap()), ["007", "008"]);
         to("v", "int").await;
         to("w", "int").await;
+    }
+}
+
+/// The driver remembers the names of types, so a renamed one must not look like another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn types_of_users_are_written_on_when_they_are_renamed_or_changed() {
+    let database = Database::new("moods");
+    database.sql(
+        "CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE DOMAIN calm AS mood;
+         CREATE TYPE pair AS (a int, b text); CREATE SCHEMA other;
+         CREATE TABLE m (k text PRIMARY KEY, v mood, c calm, p pair, l mood[], d numeric(5, 2))",
+    );
+    let table = table_of(&database.url(), "relation=m&key=k&timeout=20s&connections=2").await;
+    let fields = [("v", "glad"), ("c", "sad"), ("p", "(1,x)"), ("l", "{sad,glad}"), ("d", "1.50")];
+    for change in [
+        "SELECT 1",
+        "ALTER TYPE mood RENAME TO humour",
+        "ALTER TYPE humour ADD VALUE 'mad'",
+        "ALTER TYPE pair SET SCHEMA other",
+        "ALTER TABLE m ALTER COLUMN d TYPE numeric(7, 3)",
+        "ALTER TABLE m ALTER COLUMN v TYPE text",
+        "ALTER TABLE m ALTER COLUMN c TYPE humour",
+    ] {
+        database.sql(change);
+        for round in 0..4 {
+            table.set_fields(b"k", fields).await.expect(change);
+            table.set_fields(b"k", [("v", "sad")]).await.expect(change);
+            let row = table.get(b"k").await.unwrap().expect("it was written");
+            assert_eq!(row.get(0), Some(&b"sad"[..]), "{change}, round {round}");
+        }
     }
 }
 
