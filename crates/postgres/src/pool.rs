@@ -8,8 +8,8 @@
 //! ```
 //!
 //! * **Acquire** looks at all slots and takes the first open session without leases, else the one
-//!   with the fewest (statements on one connection are pipelined). It never leases a session that
-//!   has ended or was given up.
+//!   with the fewest (statements on one connection are pipelined); a read prefers one without
+//!   writes, which may wait for locks. It never leases a session that has ended or was given up.
 //! * **Growth.** The first slots always want a session. When leases share sessions, one more is
 //!   opened in the background, up to the table's maximum; nobody waits for it. It is
 //!   closed after a minute without use. If the server refuses it, there is a pause of 5 s.
@@ -46,6 +46,8 @@ use crate::{
         slots::{Choice, Opened, Slots},
     },
 };
+
+pub use slots::Purpose;
 
 mod backoff;
 mod health;
@@ -107,11 +109,16 @@ impl<S: Session> Pool<S> {
         Self { shared, settings, context, tasks: Mutex::new(tasks) }
     }
 
-    /// Leases an idle session, else the one with the fewest leases. When none is open, it waits for
-    /// the first attempts since the start or since a connection was lost; after those it returns
-    /// the last error at once.
+    /// Leases, for a read, an idle session, else the one with the fewest leases among those with
+    /// the fewest writes. When none is open, it waits for the first attempts since the start or
+    /// since a connection was lost; after those it returns the last error at once.
     pub async fn acquire(&self) -> Result<Lease<S>, Error> {
-        let lease = self.shared.acquire(None).await?;
+        self.acquire_for(Purpose::Read).await
+    }
+
+    /// Leases a session like `acquire`; for a write the one with the fewest leases.
+    pub async fn acquire_for(&self, purpose: Purpose) -> Result<Lease<S>, Error> {
+        let lease = self.shared.acquire(purpose, None).await?;
         self.grow();
         Ok(lease)
     }
@@ -120,7 +127,7 @@ impl<S: Session> Pool<S> {
     /// session was lost. The pool may hear of a session's end a moment later than the session's
     /// user; it waits that long for a replacement of an only session.
     pub async fn acquire_other(&self, than: &Lease<S>) -> Result<Lease<S>, Error> {
-        self.shared.acquire(Some(&than.opened)).await
+        self.shared.acquire(than.purpose, Some(&than.opened)).await
     }
 
     /// Gives up a session that is useless (the schema changed, it hangs, its connection is lost):
@@ -177,6 +184,7 @@ impl<S: Session> fmt::Debug for Pool<S> {
 /// The right to use a session; counts as load until it is dropped.
 pub struct Lease<S: Session> {
     opened: Arc<Opened<S>>,
+    purpose: Purpose,
 }
 
 impl<S: Session> Deref for Lease<S> {
@@ -189,7 +197,7 @@ impl<S: Session> Deref for Lease<S> {
 
 impl<S: Session> Drop for Lease<S> {
     fn drop(&mut self) {
-        self.opened.give_back();
+        self.opened.give_back(self.purpose);
     }
 }
 
@@ -206,13 +214,17 @@ struct PoolInner<S: Session> {
 }
 
 impl<S: Session> PoolInner<S> {
-    async fn acquire(&self, than: Option<&Arc<Opened<S>>>) -> Result<Lease<S>, Error> {
+    async fn acquire(
+        &self,
+        purpose: Purpose,
+        than: Option<&Arc<Opened<S>>>,
+    ) -> Result<Lease<S>, Error> {
         let mut changed = None;
         loop {
-            let choice = self.slots().choose(than);
+            let choice = self.slots().choose(purpose, than);
             // A caller that must wait checks again once it is registered and can miss no change.
             match (choice, &mut changed) {
-                (Choice::Session(opened), _) => return Ok(Lease { opened }),
+                (Choice::Session(opened), _) => return Ok(Lease { opened, purpose }),
                 (Choice::Error(error), _) => return Err(error),
                 (_, None) => changed = Some(self.changed.subscribe()),
                 (Choice::Wait, Some(changed)) => {

@@ -223,7 +223,7 @@ impl Schema {
     }
 
     /// Returns whether the result of a write of this kind, with these columns, has the types of
-    /// this schema ([`statements::write`](crate::statements::write)).
+    /// this schema ([`statements::write`]).
     pub(crate) fn results_have_types(
         &self,
         kind: &WriteKind,

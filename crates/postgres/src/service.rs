@@ -25,7 +25,7 @@ use crate::{
     failure::{self, Class, Fault},
     key::Key,
     limits,
-    pool::{Lease, Pool},
+    pool::{Lease, Pool, Purpose},
     read::{self, Rows},
     retry,
     row::Row,
@@ -119,10 +119,10 @@ impl PgService {
     }
 
     /// Acquires a session whose server accepts writes, as far as we can tell.
-    async fn session(&self) -> Result<Lease<PgSession>, Error> {
+    async fn session(&self, purpose: Purpose) -> Result<Lease<PgSession>, Error> {
         let asked = Instant::now();
         for _ in 0..=self.settings.connections {
-            let lease = self.pool.acquire().await?;
+            let lease = self.pool.acquire_for(purpose).await?;
             // A batch that has found no session for this long has no waiters any more.
             if asked.elapsed() > self.settings.timeout {
                 return Err(Error::TooLate);
@@ -236,7 +236,7 @@ impl PgService {
 
     async fn read(&self, keys: &[Key]) -> Result<Rows, Error> {
         let mut retries = Retries::new();
-        let mut lease = self.session().await?;
+        let mut lease = self.session(Purpose::Read).await?;
         loop {
             let (prepared, failure) = match self.prepared(&lease, &retries).await {
                 Err(failure) => (None, failure),
@@ -277,7 +277,7 @@ impl PgService {
 
     async fn write(&self, entries: &[(Key, RowWrite)]) -> Result<Outcomes, Error> {
         let mut retries = Retries::new();
-        let mut lease = self.session().await?;
+        let mut lease = self.session(Purpose::Write).await?;
         loop {
             let (prepared, failure) = match self.prepared(&lease, &retries).await {
                 Err(failure) => (None, failure),
@@ -302,7 +302,9 @@ impl PgService {
                 (Class::Lost, None) if retries.replace() => {
                     lease = self.another_session(&lease).await?;
                 }
-                (Class::Standby, _) if self.reopen(&lease) => lease = self.session().await?,
+                (Class::Standby, _) if self.reopen(&lease) => {
+                    lease = self.session(Purpose::Write).await?
+                }
                 // The server has refused the statement: nothing was written.
                 (Class::Stale, _) => {
                     match self.follow(&mut lease, prepared.as_ref(), &error, &mut retries).await? {

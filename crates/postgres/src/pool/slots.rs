@@ -23,10 +23,21 @@ use crate::{
 pub(super) struct Opened<S> {
     pub(super) session: S,
     leases: AtomicUsize,
+    /// Leases for statements that may wait for locks of other transactions.
+    writes: AtomicUsize,
     /// True if it was leased since the last look.
     used: AtomicBool,
     retired: AtomicBool,
     retire: Notify,
+}
+
+/// Purpose of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// For a statement that reads.
+    Read,
+    /// For a statement that writes, and may wait for locks of other transactions.
+    Write,
 }
 
 /// Cause of a session's end.
@@ -43,6 +54,7 @@ impl<S: Session> Opened<S> {
         Self {
             session,
             leases: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
             used: AtomicBool::new(true),
             retired: AtomicBool::new(false),
             retire: Notify::new(),
@@ -54,8 +66,29 @@ impl<S: Session> Opened<S> {
         self.retire.notify_one();
     }
 
-    pub(super) fn give_back(&self) {
+    pub(super) fn give_back(&self, purpose: Purpose) {
         self.leases.fetch_sub(1, Ordering::Relaxed);
+        if purpose == Purpose::Write {
+            self.writes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn lease(&self, purpose: Purpose) {
+        self.leases.fetch_add(1, Ordering::Relaxed);
+        if purpose == Purpose::Write {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns how little the session suits: reads avoid those with writes, behind which they might
+    /// wait for a lock.
+    fn load(&self, purpose: Purpose) -> (usize, usize) {
+        let leases = self.leases.load(Ordering::Relaxed);
+        match purpose {
+            Purpose::Read => (self.writes.load(Ordering::Relaxed), leases),
+            Purpose::Write => (0, leases),
+        }
     }
 
     pub(super) async fn end(&self) -> End {
@@ -139,16 +172,16 @@ impl<S: Session> Slots<S> {
         }
     }
 
-    /// Chooses the usable session with the fewest leases, other than `than`.
-    pub(super) fn choose(&self, than: Option<&Arc<Opened<S>>>) -> Choice<S> {
+    /// Chooses the usable session with the fewest leases, other than `than`; for a read one without
+    /// writes, if there is one.
+    pub(super) fn choose(&self, purpose: Purpose, than: Option<&Arc<Opened<S>>>) -> Choice<S> {
         if self.closed {
             return Choice::Error(Error::Closed);
         }
         let other = |opened: &&Arc<Opened<S>>| than.is_none_or(|than| !Arc::ptr_eq(than, opened));
         let usable = self.open().filter(|opened| opened.is_usable()).filter(other);
-        if let Some(opened) = usable.min_by_key(|opened| opened.leases.load(Ordering::Relaxed)) {
-            opened.leases.fetch_add(1, Ordering::Relaxed);
-            opened.used.store(true, Ordering::Relaxed);
+        if let Some(opened) = usable.min_by_key(|opened| opened.load(purpose)) {
+            opened.lease(purpose);
             return Choice::Session(opened.clone());
         }
         // A session that has ended is about to be reopened, even if its slot does not know yet.

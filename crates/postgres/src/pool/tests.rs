@@ -181,6 +181,26 @@ async fn leases_go_to_the_session_with_the_fewest() {
     assert_eq!(pool.acquire().await.unwrap().id, id);
 }
 
+/// A write may wait for a row's lock, and a read behind it on its session with it.
+#[tokio::test(start_paused = true)]
+async fn reads_avoid_sessions_with_writes() {
+    let pool = pool(3, &Script::of([]));
+    until_all_open(&pool).await;
+    let writes = [(); 2].map(|()| pool.acquire_for(Purpose::Write));
+    let [one, other] = futures_util::future::join_all(writes).await.try_into().unwrap();
+    let (one, other) = (one.unwrap(), other.unwrap());
+    let mut reads = Vec::new();
+    for _ in 0..3 {
+        let read = pool.acquire().await.unwrap();
+        assert!(read.id != one.id && read.id != other.id, "{}", read.id);
+        reads.push(read);
+    }
+    drop(one);
+    assert_ne!(pool.acquire().await.unwrap().id, other.id);
+    let id = pool.acquire_for(Purpose::Write).await.unwrap().id;
+    assert_ne!(id, other.id, "the session whose write has ended is idle");
+}
+
 #[tokio::test(start_paused = true)]
 async fn acquire_waits_for_the_first_attempts_and_for_nothing_behind_them() {
     let script = Script::of([Step::Fail("one"), Step::Fail("two")]);

@@ -98,20 +98,24 @@ async fn a_read_is_made_again_only_once() {
         let table = table.clone();
         async move { value(&table, "a").await }
     });
-    for _ in 0..2 {
-        until_blocked(&observer, 1).await;
-        terminate_blocked(&observer, 1).await;
-    }
+    // Connections that are opened again wait for the lock, too.
+    until("the read is given up", async || {
+        observer.batch_execute(&format!("{TERMINATE} {BLOCKED}")).await.unwrap();
+        reader.is_finished()
+    })
+    .await;
     let answer = reader.await.unwrap();
     assert!(matches!(answer, Err(Error::ConnectionLost(_))), "{answer:?}");
+    assert_eq!(table.stats().reads_repeated, 1);
     lock.commit().await.unwrap();
     until("it reads again", async || value(&table, "a").await.is_ok()).await;
 }
 
+const TERMINATE: &str = "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE";
+
 /// Ends the sessions that wait for a lock, and waits until they are gone.
 async fn terminate_blocked(observer: &Client, count: usize) {
-    let sql =
-        format!("SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {BLOCKED}");
+    let sql = format!("{TERMINATE} {BLOCKED}");
     let ended: Vec<i32> =
         observer.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(ended.len(), count);
