@@ -17,3 +17,4 @@ mod remotesapi;
 mod shutdown;
 mod start;
 mod support;
+mod upgrade;
