@@ -1,5 +1,5 @@
 //! Inspection of a log while no server runs on it: `busload log verify`, `busload log dump` and, in
-//! [`salvage`], `busload log repair`. They take the log's lock and change nothing.
+//! [`salvage`](fn@salvage), `busload log repair`. They take the log's lock and change nothing.
 
 mod salvage;
 
