@@ -166,7 +166,7 @@ fn clients_that_go_away_leave_no_request_behind() {
         let staying = &mut served.server.client();
         staying.send(&command(&["GET", &format!("db:{UNKNOWN}")]));
         // A batch that both clients wait for would go on.
-        eventually("one waits", || waiting() == 1.0);
+        eventually("one waits, and its batch was sent", || waiting() == 1.0 && in_flight() == 1.0);
         for index in 0..50 {
             leaving.send(&command(&["GET", &format!("db:{index:032}")]));
             leaving.send(&command(&["EXISTS", &format!("db:{index:032}")]));
