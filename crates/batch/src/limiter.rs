@@ -26,8 +26,8 @@
 //!   turns: base, other, base, other, base. A trial ends when the difference is clear, or after
 //!   [`PAIRS_MAX`] pairs with the base as before. A higher limit is tried only if requests have
 //!   waited for a slot or batches were cut, a lower one only if all slots were in use or batches
-//!   were cut. After a trial in vain the same
-//!   is tried again later, each time after twice as many periods, or when the load has changed.
+//!   were cut. After a trial in vain the same is tried again later, each time after twice as many
+//!   periods, or when the load has changed.
 //! * **Unused limit.** A limit above [`LIMIT_INITIAL`] that is not reached falls by one in each
 //!   period, so that it is soon one that matters, and can be compared with another.
 //! * **Overload.** When the backend says that it has too much to do, the limit halves.
@@ -121,12 +121,13 @@ pub(crate) struct Measured {
 #[derive(Debug, Clone, Copy)]
 enum Growth {
     Ready,
-    /// The limit was doubled.
+    /// The limit was doubled, which the next period judges.
     Doubled(Doubled),
     /// The last doubling made batches slower, or a trial has found a lower limit.
     Over,
 }
 
+/// Doubling that has not been judged.
 #[derive(Debug, Clone, Copy)]
 struct Doubled {
     from: usize,
