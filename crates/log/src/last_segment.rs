@@ -99,7 +99,7 @@ pub(crate) fn check_segments<D: Disk>(
     if let Some(expected) = log_id.filter(|&log_id| log_id != last.log_id) {
         return Err(OpenError::Foreign { path, expected, found: last.log_id });
     }
-    let number = segments.len() as u64 + 1;
+    let number = segments.last().map_or(0, |segment| segment.number) + 1;
     if number <= last.number {
         let (last, durable) = (last.number, last.durable);
         return Err(OpenError::MissingEnd { number, path, last, durable });

@@ -45,6 +45,7 @@ mod mailbox;
 mod options;
 mod progress;
 mod queue;
+mod reader;
 mod recovery;
 mod stage;
 mod stats;
@@ -55,7 +56,11 @@ pub use helper::ZeroHelper;
 pub use lsn::{Lsn, SyncPolicy};
 pub use options::Options;
 pub use progress::Progress;
-pub use recovery::{OpenError, Opened, RecordRef, RecoveryReport, ReplayError, TornTail, open};
+pub use reader::{Read, is_whole, read_durable, remove_covered};
+pub use recovery::{
+    Base, LogLock, OpenError, Opened, RecordRef, RecoveryReport, ReplayError, TornTail, lock, open,
+    open_behind,
+};
 pub use stage::{LogStage, Step};
 pub use stats::{SYNC_BUCKET_COUNT, Stats};
 pub use writer::{LogWriter, Reservation};

@@ -31,8 +31,10 @@ use crate::{
 };
 
 pub(crate) use frames::{Peeked, SegmentFrames};
-pub(crate) use segment_search::{Segment, find_segments};
-pub(crate) use walk::{Walked, walk};
+pub(crate) use segment_search::{
+    Earlier, Found, Segment, find_segments, find_segments_in_use, numbered_segments, read_header,
+};
+pub(crate) use walk::{Walked, walk, walk_durable};
 
 /// Record as recovery hands it to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +126,18 @@ pub enum OpenError {
         behind.display()
     )]
     MissingSegment { number: u64, before: PathBuf, behind: PathBuf },
-    #[error("the log begins with {}: the segments before it are missing", path.display())]
+    #[error(
+        "the log begins with {}: the segments before it are missing, and so is a valid snapshot \
+         that covers them",
+        path.display()
+    )]
     MissingBeginning { path: PathBuf },
+    #[error(
+        "the log begins with LSN {first} in {}, but the snapshot ends with LSN {covered}: the \
+         segments between are missing",
+        path.display()
+    )]
+    MissingBehindSnapshot { path: PathBuf, first: Lsn, covered: Lsn },
     #[error(
         "segment {number} is missing: {} says that the last one is segment {last} and that \
          everything up to LSN {durable} was durable; bring it back, or, if it is lost for good, \
@@ -141,7 +153,7 @@ pub enum OpenError {
     )]
     LastSegmentInvalid { path: PathBuf },
     #[error(
-        "{} belongs to another log: its log id is {found}, that of the first segment {expected}",
+        "{} belongs to another log: its log id is {found}, that of the others {expected}",
         path.display()
     )]
     Foreign { path: PathBuf, expected: LogId, found: LogId },
@@ -156,10 +168,46 @@ pub enum OpenError {
     Version { path: PathBuf, version: u32 },
     #[error("the log is corrupt: {} at offset {offset}, LSN {lsn}: {what}", path.display())]
     Corrupt { path: PathBuf, offset: u64, lsn: Lsn, what: String },
+    #[error(
+        "the log ends with LSN {last}, but the snapshot ends with LSN {covered}, which was \
+         durable: the end of the log is missing"
+    )]
+    EndsBeforeSnapshot { last: Lsn, covered: Lsn },
     #[error("record {lsn} ({} at offset {offset}) cannot be applied: {source}", path.display())]
     Replay { path: PathBuf, offset: u64, lsn: Lsn, source: ReplayError },
     #[error("the log has used up its positions (LSN {lsn})")]
     Exhausted { lsn: Lsn },
+}
+
+/// Lock of a log's directory, held until it is dropped. While one process has it, no other opens,
+/// inspects or repairs the log.
+#[derive(Debug)]
+pub struct LogLock<F> {
+    _file: F,
+}
+
+/// Takes the lock of the log in `disk`'s directory.
+pub fn lock<D: Disk>(disk: &D) -> Result<LogLock<D::File>, OpenError> {
+    match disk.lock(LOCK_NAME) {
+        Ok(file) => Ok(LogLock { _file: file }),
+        Err(error) if error.kind == DiskErrorKind::Exists => {
+            Err(OpenError::Locked { path: error.path })
+        }
+        Err(error) => Err(OpenError::Disk(error)),
+    }
+}
+
+/// Position that a snapshot covers: the records up to it are not needed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Id of the log.
+    pub log_id: LogId,
+    /// Last record that is covered.
+    pub lsn: Lsn,
+    /// Number of the segment that holds this record.
+    pub segment: u64,
+    /// Latest time of day of the covered records, in milliseconds since 1970.
+    pub wall_ms: i64,
 }
 
 /// Opens the log in `disk`'s directory: takes its lock, gives every record that survived to
@@ -174,17 +222,30 @@ pub fn open<D: Disk>(
     ids: &mut dyn Rng,
     replay: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
 ) -> Result<Opened<D>, OpenError> {
-    let options = options.clamped();
     let lock = lock(&disk)?;
+    open_behind(disk, lock, options, ids, None, replay)
+}
+
+/// Does the same as [`open`] with a lock that was taken before, and without the records that `base`
+/// covers.
+pub fn open_behind<D: Disk>(
+    disk: D,
+    lock: LogLock<D::File>,
+    options: Options,
+    ids: &mut dyn Rng,
+    base: Option<&Base>,
+    replay: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
+) -> Result<Opened<D>, OpenError> {
+    let options = options.clamped();
     // Without this sync a power loss could still undo a rename.
     disk.sync_directory()?;
-    let found = LogFiles::find(&disk)?;
+    let found = LogFiles::find(&disk, base)?;
     found.check_segments(&disk)?;
     for segment in &found.segments {
         disk.sync(&segment.file)?;
     }
-    let walked = found.walk(&disk, replay)?;
-    if EXHAUSTED <= walked.next_lsn.0 || EXHAUSTED <= found.segments.len() as u64 {
+    let walked = found.walk(&disk, base, replay)?;
+    if EXHAUSTED <= walked.next_lsn.0 || EXHAUSTED <= walked.last_number() {
         return Err(OpenError::Exhausted { lsn: walked.next_lsn });
     }
     let fresh_id = LogId(u128::from(ids.next_u64()) << 64 | u128::from(ids.next_u64()));
@@ -195,14 +256,17 @@ pub fn open<D: Disk>(
 #[derive(Debug)]
 pub(crate) struct LogFiles<F> {
     pub segments: Vec<Segment<F>>,
+    pub earlier: Earlier,
     pub last: Option<LastSegment>,
 }
 
 impl<F> LogFiles<F> {
     /// Finds the files and checks that they belong together; not whether some are missing at the
     /// end.
-    pub fn find<D: Disk<File = F>>(disk: &D) -> Result<Self, OpenError> {
-        Ok(Self { last: last_segment::read(disk)?, segments: find_segments(disk)? })
+    pub fn find<D: Disk<File = F>>(disk: &D, base: Option<&Base>) -> Result<Self, OpenError> {
+        let last = last_segment::read(disk)?;
+        let Found { segments, earlier } = find_segments(disk, base)?;
+        Ok(Self { segments, earlier, last })
     }
 
     /// Checks that the last segment is there.
@@ -214,11 +278,18 @@ impl<F> LogFiles<F> {
     pub fn walk<D: Disk<File = F>>(
         &self,
         disk: &D,
+        base: Option<&Base>,
         replay: &mut Replay<'_>,
     ) -> Result<Walked, OpenError> {
-        let walked = walk(disk, &self.segments, replay)?;
+        let walked = walk(disk, &self.segments, base, replay)?;
         self.check_segments(disk)?;
         last_segment::check_records(disk, self.last.as_ref(), &self.segments, &walked)?;
+        if let Some(base) = base.filter(|base| walked.next_lsn <= base.lsn) {
+            return Err(OpenError::EndsBeforeSnapshot {
+                last: Lsn(walked.next_lsn.0 - 1),
+                covered: base.lsn,
+            });
+        }
         Ok(walked)
     }
 
@@ -239,13 +310,6 @@ impl<F> LogFiles<F> {
 
 /// LSN at which the log counts as exhausted: beyond it a running process could overflow a position.
 const EXHAUSTED: u64 = 1 << 63;
-
-pub(crate) fn lock<D: Disk>(disk: &D) -> Result<D::File, OpenError> {
-    disk.lock(LOCK_NAME).map_err(|error| match error.kind {
-        DiskErrorKind::Exists => OpenError::Locked { path: error.path },
-        _ => OpenError::Disk(error),
-    })
-}
 
 /// Assembles the parts, so that their constructors are called in one place.
 pub(crate) fn parts<D: Disk>(

@@ -22,6 +22,7 @@ use crate::{
     limits::{FRAME_SLICE_COUNT_MAX, LOG_BYTES_WARNING, NO_SPACE_RETRY_MS},
     mailbox::{Answer, Job, Mailbox, Prepared},
     progress::{NO_ANSWER, SharedProgress},
+    recovery::LogLock,
 };
 
 /// Result of a step.
@@ -46,7 +47,7 @@ pub struct LogStage<D: Disk> {
     shared: Arc<SharedProgress>,
     mailbox: Arc<Mailbox<D::File>>,
     /// The lock file, held until the stage is dropped.
-    _lock: D::File,
+    _lock: LogLock<D::File>,
     options: Options,
     log_id: LogId,
     current: Option<Current<D::File>>,
@@ -110,7 +111,7 @@ enum Closing {
 /// Initial state of a stage: what recovery found.
 #[derive(Debug)]
 pub(crate) struct Start<F> {
-    pub lock: F,
+    pub lock: LogLock<F>,
     pub log_id: LogId,
     pub last_lsn: Lsn,
     pub chain: u32,

@@ -1,4 +1,5 @@
-//! Counters of the log. Only the log's thread writes them; anyone may read them. Each counter is
+//! Counters of the log. The log's thread writes them, and the thread of the snapshots those of
+//! removed segments; anyone may read them. Each counter is
 //! exact, but a snapshot of all is not taken at one instant.
 
 use std::{
@@ -47,6 +48,9 @@ pub(crate) struct Counters {
     sync_us_buckets: [AtomicU64; SYNC_BUCKET_COUNT],
     log_bytes: AtomicU64,
     segments: AtomicU64,
+    /// Removed segments and their bytes, which the thread of the snapshots counts.
+    removed_bytes: AtomicU64,
+    removed_segments: AtomicU64,
 }
 
 /// Adds to a counter. With a single writer, a load and a store suffice; no locked instruction is
@@ -85,7 +89,18 @@ impl Counters {
     pub fn segment(&self, bytes: u64) -> u64 {
         add(&self.segments, 1);
         add(&self.log_bytes, bytes);
-        self.log_bytes.load(Ordering::Relaxed)
+        self.log_bytes()
+    }
+
+    /// Counts a segment that was removed because a snapshot covers it.
+    pub fn removed(&self, bytes: u64) {
+        add(&self.removed_segments, 1);
+        add(&self.removed_bytes, bytes);
+    }
+
+    fn log_bytes(&self) -> u64 {
+        let removed = self.removed_bytes.load(Ordering::Relaxed);
+        self.log_bytes.load(Ordering::Relaxed).saturating_sub(removed)
     }
 
     pub fn recovered(&self, segments: u64, bytes: u64) {
@@ -104,8 +119,8 @@ impl Counters {
             sync_us_total: get(&self.sync_us_total),
             sync_us_max: get(&self.sync_us_max),
             sync_us_buckets: std::array::from_fn(|bucket| get(&self.sync_us_buckets[bucket])),
-            log_bytes: get(&self.log_bytes),
-            segments: get(&self.segments),
+            log_bytes: self.log_bytes(),
+            segments: get(&self.segments).saturating_sub(get(&self.removed_segments)),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use busload_io::Disk;
 
 use crate::{
-    Lsn, OpenError, RecordRef, RecoveryReport, ReplayError,
+    Base, Lsn, OpenError, RecordRef, RecoveryReport, ReplayError,
     format::{FRAME_KIND_CLEAN_SHUTDOWN, LogId, Records, SEGMENT_HEADER_BYTES},
     recovery::{LogFiles, Peeked, Segment, SegmentFrames, lock},
 };
@@ -67,30 +67,32 @@ pub struct Problem {
     pub what: String,
 }
 
-/// Verifies every frame of every segment. Fails only when the segments cannot be told apart; see
+/// Verifies every frame of every segment that a start needs: of all, or of those that a snapshot,
+/// `base`, does not cover. Fails only when the segments cannot be told apart; see
 /// [`OpenError`].
-pub fn verify<D: Disk>(disk: &D) -> Result<VerifyReport, OpenError> {
+pub fn verify<D: Disk>(disk: &D, base: Option<&Base>) -> Result<VerifyReport, OpenError> {
     let _lock = lock(disk)?;
-    let found = LogFiles::find(disk)?;
+    let found = LogFiles::find(disk, base)?;
     let mut problems = Vec::new();
     let mut reports = Vec::new();
     for segment in &found.segments {
         reports.push(verify_segment(disk, segment, &mut problems)?);
     }
-    let verdict = found.walk(disk, &mut |_| Ok(())).map(|walked| found.report(&walked));
+    let verdict = found.walk(disk, base, &mut |_| Ok(())).map(|walked| found.report(&walked));
     Ok(VerifyReport { segments: reports, problems, verdict })
 }
 
-/// Gives every record from `from` on to `sink`, as a start would recover them.
+/// Gives every record from `from` on that `base` does not cover to `sink`, as a start would recover them.
 pub fn dump<D: Disk>(
     disk: &D,
+    base: Option<&Base>,
     from: Lsn,
     sink: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
 ) -> Result<RecoveryReport, OpenError> {
     let _lock = lock(disk)?;
-    let found = LogFiles::find(disk)?;
-    let walked =
-        found.walk(disk, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
+    let found = LogFiles::find(disk, base)?;
+    let walked = found
+        .walk(disk, base, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
     Ok(found.report(&walked))
 }
 

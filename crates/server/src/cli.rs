@@ -4,6 +4,7 @@
 //!  arguments --> check: a start on a copy-on-write disk ------------> what it would do
 //!          |---> log_tools: `log verify|dump` on the same disk -----> stdout
 //!          |---> log_repair: `log repair`, from the same disk ------> a new directory
+//!          |---> snapshot_tools: `snapshot verify|dump` ------------> stdout
 //!          |---> cache_tools: `cache list|warm|verify|drop` --------> the cache, or the server
 //!          |       `--> http_client, if a server has the cache open   that has it open
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
@@ -22,10 +23,11 @@ mod http_client;
 mod log_repair;
 mod log_tools;
 mod progress;
+mod snapshot_tools;
 
 use std::{ffi::OsString, io::Write};
 
-use arguments::{Command, LogCommand, Request, ServeArgs};
+use arguments::{Command, LogCommand, Request, ServeArgs, SnapshotCommand};
 
 use crate::{
     config::{Config, TableChanges},
@@ -57,6 +59,10 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Log(LogCommand::Repair(repair)) => {
             log_repair::repair(repair.log.data.as_deref(), &repair.to)
         }
+        Command::Snapshot(SnapshotCommand::Verify(log)) => {
+            snapshot_tools::verify(log.data.as_deref())
+        }
+        Command::Snapshot(SnapshotCommand::Dump(log)) => snapshot_tools::dump(log.data.as_deref()),
         Command::Cache(mut command) => {
             let (file, options) = command.take_configuration();
             let (changes, machine) = (TableChanges::default(), Machine::this());

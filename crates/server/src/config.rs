@@ -40,7 +40,7 @@ pub use chunks::{ChunksSettings, Contents};
 pub use options::Options;
 pub use password::VARIABLE as PASSWORD_VARIABLE;
 pub use table::unknown;
-pub use units::{MemoryMax, Size};
+pub use units::{MemoryMax, Size, SnapshotLog};
 
 use crate::{
     failure::Failure,
@@ -104,6 +104,8 @@ pub struct Config {
     pub log_level: LevelFilter,
     /// Settings of the pipeline.
     pub settings: Settings,
+    /// Settings of the snapshots.
+    pub snapshots: busload_snapshot::Settings,
     /// Settings of the Postgres tables.
     pub postgres: Vec<busload_postgres::Settings>,
     /// Settings of the chunk stores.
@@ -231,7 +233,9 @@ fn resolve(
     };
     let log_level = options.log_level.unwrap_or(LevelFilter::Info);
     let http_threads = options.http_threads.unwrap_or(NonZeroUsize::MIN);
+    let snapshots = snapshot_settings(options.snapshot_log, options.snapshot_cpu);
     Ok(Config {
+        snapshots,
         data,
         resp,
         unix: options.unix,
@@ -299,6 +303,18 @@ fn split_tables(
     check_directories(&by_kind.chunks)?;
     check_dolt_paths(&by_kind)?;
     Ok(by_kind)
+}
+
+fn snapshot_settings(log: Option<SnapshotLog>, cpu: Option<u32>) -> busload_snapshot::Settings {
+    let default = busload_snapshot::Settings::default();
+    busload_snapshot::Settings {
+        automatic: log != Some(SnapshotLog::Never),
+        log_bytes_min: match log {
+            Some(SnapshotLog::Bytes(Size(bytes))) => bytes,
+            _ => default.log_bytes_min,
+        },
+        cpu_percent: cpu.unwrap_or(default.cpu_percent),
+    }
 }
 
 /// Refuses two caches in one directory.

@@ -1,15 +1,18 @@
-//! Recovers the log at a start, and reports progress and outcome to the user.
+//! Recovers the tables at a start from the newest snapshot and the log, reports progress and outcome
+//! to the user, and starts the threads of the log and of the snapshots.
 
 use std::{
     fs,
     path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
-use busload_io::{Clock, Disk, OsRng, RealClock, RealDisk};
+use busload_io::{Clock, Disk, OsRng, RealClock, RealDisk, Rng};
 use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
-use busload_pipeline::tx::{self, Now, StartError, Tx};
+use busload_pipeline::tx::{self, Now, RecoveryProgress, SnapshotReport, StartError, Tx};
+use busload_snapshot::{Control, Maintenance};
 
 use crate::{
     config::{Config, Size},
@@ -27,7 +30,25 @@ pub struct Recovered {
     pub tx: Tx,
     pub progress: Progress,
     pub log_threads: Vec<JoinHandle<()>>,
+    pub snapshots: SnapshotThread,
 }
+
+/// The thread that makes snapshots.
+pub struct SnapshotThread {
+    control: Arc<Control>,
+    thread: JoinHandle<()>,
+}
+
+impl SnapshotThread {
+    /// Ends the thread. A snapshot that is being made is given up.
+    pub fn stop(self) -> Result<(), Failure> {
+        self.control.stop();
+        self.thread.join().map_err(|_| Failure::run("the thread of the snapshots panicked"))
+    }
+}
+
+/// Interval between two lines about the progress of a recovery.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Recovers the log and starts its threads.
 pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recovered, Failure> {
@@ -39,15 +60,68 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
     let now = Now { monotonic: started, wall_ms: clock.wall_ms() };
     let (stats, signals) = (Arc::clone(&status.stats), Arc::clone(&status.signals));
     let settings = config.settings.clone();
-    let opened =
-        tx::open(disk, Options::default(), settings, stats, signals, Box::new(OsRng::new()), now)
-            .map_err(|error| start_failure(error, &config.data))?;
+    let mut said = started;
+    let mut say = |progress| {
+        let now = clock.now();
+        if said + PROGRESS_INTERVAL <= now {
+            said = now;
+            say_progress(progress);
+        }
+    };
+    let opened = tx::open(
+        disk.clone(),
+        Options::default(),
+        settings,
+        stats,
+        signals,
+        Box::new(OsRng::new()),
+        now,
+        &mut say,
+    )
+    .map_err(|error| start_failure(error, &config.data))?;
     note_process(&directory);
-    say_recovered(&opened.report, (clock.now() - started).as_secs_f64());
-    status.recovered(opened.progress.clone());
+    say_recovered(&opened.report, opened.snapshot.as_ref(), (clock.now() - started).as_secs_f64());
+    status.recovered(opened.progress.clone(), Arc::clone(&opened.snapshots));
+    let maintenance = Maintenance::new(
+        disk,
+        RealClock::new(),
+        opened.progress.clone(),
+        Arc::clone(&opened.snapshots),
+        config.snapshots,
+        opened.snapshot.as_ref().map(|snapshot| snapshot.lsn),
+        opened.report.bytes,
+        OsRng::new().next_u64(),
+    )
+    .map_err(|error| Failure::run(error.to_string()))?;
+    let thread = spawn("snapshots", || {
+        lower_priority();
+        maintenance.run();
+    })?;
+    let snapshots = SnapshotThread { control: opened.snapshots, thread };
     let (stage, helper) = (opened.stage, opened.helper);
     let log_threads = vec![spawn("log", || stage.run())?, spawn("zero-ahead", || helper.run())?];
-    Ok(Recovered { tx: opened.tx, progress: opened.progress, log_threads })
+    Ok(Recovered { tx: opened.tx, progress: opened.progress, log_threads, snapshots })
+}
+
+/// Lets every other thread go first.
+fn lower_priority() {
+    // Elsewhere it would concern the whole process.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(19) {
+        log::debug!("the thread of the snapshots keeps its priority: {error}");
+    }
+}
+
+fn say_progress(progress: RecoveryProgress) {
+    match progress {
+        RecoveryProgress::Snapshot(bytes, total) => {
+            let percent = 100 * bytes / total.max(1);
+            logger::say(&format!("loading the snapshot: {percent}% of {}", Size(total)));
+        }
+        RecoveryProgress::Log(records) => {
+            logger::say(&format!("recovering the log: {records} records"));
+        }
+    }
 }
 
 /// Explains to people why the log or the tables refuse a start.
@@ -65,6 +139,7 @@ pub fn start_failure(error: StartError, data: &Path) -> Failure {
             ))
         }
         StartError::Log(error) => Failure::run(error.to_string()),
+        StartError::Snapshot(error) => Failure::run(error.to_string()),
         StartError::Catalogue(message) => Failure::usage(message),
         StartError::Failed(message) => Failure::run(message),
     }
@@ -84,7 +159,7 @@ fn note_process(directory: &Path) {
     let _ = fs::write(directory.join(LOCK_NAME), format!("{}\n", std::process::id()));
 }
 
-fn say_recovered(report: &RecoveryReport, seconds: f64) {
+fn say_recovered(report: &RecoveryReport, snapshot: Option<&SnapshotReport>, seconds: f64) {
     if let Some(torn) = &report.torn_tail {
         log::warn!(
             "the end of the log was torn: {} is cut at offset {} (LSN {}), {} behind it were never \
@@ -98,8 +173,16 @@ fn say_recovered(report: &RecoveryReport, seconds: f64) {
     if 0 < report.segments && !report.end_is_named {
         log::warn!("{}; from now on it can", END_UNNAMED);
     }
+    let loaded = snapshot.map_or(String::new(), |snapshot| {
+        format!(
+            "a snapshot of {} entries, {}, up to LSN {}, and ",
+            snapshot.entries,
+            Size(snapshot.file_bytes),
+            snapshot.lsn
+        )
+    });
     logger::say(&format!(
-        "recovered {} records, {} in {} segments, in {seconds:.3} s ({:.0} records/s); {}",
+        "recovered {loaded}{} records, {} in {} segments, in {seconds:.3} s ({:.0} records/s); {}",
         report.records,
         Size(report.bytes),
         report.segments,

@@ -59,7 +59,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
         0 => (RuntimePlacement::Embedded(Arc::default()), net.waker()),
         _ => (RuntimePlacement::Threads(tx_waker.waker()), tx_waker.waker()),
     };
-    let Recovered { mut tx, progress, log_threads } = recover(&config, &clock, &status)?;
+    let Recovered { mut tx, progress, log_threads, snapshots } = recover(&config, &clock, &status)?;
     // The stores open while the sources connect to Postgres.
     let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
     status.serve_stores(Arc::clone(&chunk_stores));
@@ -85,6 +85,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
         postgres.stop();
         chunk_stores.stop();
     }
+    snapshots.stop()?;
     end(ending, log_threads, &progress)
 }
 

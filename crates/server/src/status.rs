@@ -25,6 +25,8 @@ pub struct Status {
     pub started_ms: i64,
     /// Progress of the log; set when the log is recovered.
     progress: OnceLock<Progress>,
+    /// Requests for snapshots and their state; set together with the progress.
+    snapshots: OnceLock<Arc<busload_snapshot::Control>>,
     /// Postgres tables; set when their sources have started.
     postgres: OnceLock<Vec<PostgresTableMetrics>>,
     /// Chunk stores; set when they have started to open.
@@ -56,9 +58,15 @@ impl Status {
     }
 
     /// Notes that the log is recovered.
-    pub fn recovered(&self, progress: Progress) {
+    pub fn recovered(&self, progress: Progress, snapshots: Arc<busload_snapshot::Control>) {
         // Once per process.
         let _ = self.progress.set(progress);
+        let _ = self.snapshots.set(snapshots);
+    }
+
+    /// Returns the state of the snapshots, once the log is recovered.
+    pub fn snapshots(&self) -> Option<&Arc<busload_snapshot::Control>> {
+        self.snapshots.get()
     }
 
     /// Adds the Postgres tables, for their metrics.

@@ -32,7 +32,7 @@ mod packed;
 pub mod effect;
 pub mod limits;
 
-pub use tables::{HugeValue, KeyHash, StringValue, Sweep, TableId, Tables, UnixMs};
+pub use tables::{HugeValue, KeyHash, StringValue, Sweep, TableEntry, TableId, Tables, UnixMs};
 pub use value::{HashCursor, HashIter, HashRef, StringRef, Value, ValueKind};
 
 #[cfg(test)]

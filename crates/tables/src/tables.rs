@@ -59,6 +59,19 @@ impl HugeValue {
     }
 }
 
+/// Entry of a table, with everything that a snapshot keeps of it.
+#[derive(Clone, Copy)]
+pub struct TableEntry<'a> {
+    /// Key of the entry.
+    pub key: &'a [u8],
+    /// Value of the key.
+    pub value: Value<'a>,
+    /// Time when the key expires; it may have passed.
+    pub expiry: Option<UnixMs>,
+    /// See [`Tables::is_general`].
+    pub is_general: bool,
+}
+
 /// All memory tables of a process.
 ///
 /// Operations on a table that does not exist panic: the caller knows which tables exist, and checks
@@ -219,6 +232,22 @@ impl Tables {
         self.table(table)
             .scan_once(from.0, |key| self.hasher.hash(key), emit_live, go_on)
             .map(KeyHash)
+    }
+
+    /// Iterates over the tables that exist, in order of their ids.
+    pub fn ids(&self) -> impl Iterator<Item = TableId> + '_ {
+        let tables = (0..).map(TableId).zip(&self.tables);
+        tables.filter(|(_, index)| index.is_some()).map(|(id, _)| id)
+    }
+
+    /// Iterates over all entries of a table, expired ones included, in no order.
+    pub fn entries(&self, table: TableId) -> impl Iterator<Item = TableEntry<'_>> + '_ {
+        self.table(table).iter().map(|entry| TableEntry {
+            key: entry.key(),
+            value: Value::new(entry.content(), &self.hasher),
+            expiry: entry.expiry(),
+            is_general: entry.is_general(),
+        })
     }
 
     /// Returns a live key chosen by a random number, about fairly. `None` when none was found among

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use busload_io::Disk;
 
-use super::{LogFiles, OpenError, Opened, Segment, Walked, parts};
+use super::{LogFiles, LogLock, OpenError, Opened, Segment, Walked, parts};
 use crate::{
     LogStage, Options, ZeroHelper,
     format::{LastSegment, LogId, NameKind},
@@ -19,21 +19,21 @@ use crate::{
 pub(super) fn seal<D: Disk>(
     disk: D,
     options: Options,
-    lock: D::File,
+    lock: LogLock<D::File>,
     found: LogFiles<D::File>,
     mut walked: Walked,
     fresh_id: LogId,
 ) -> Result<Opened<D>, OpenError> {
     let report = found.report(&walked);
-    let LogFiles { mut segments, last } = found;
+    let LogFiles { mut segments, last, earlier } = found;
     drop_empty_last(&mut walked);
-    let (last_lsn, kept_count) = (report.last_lsn, walked.kept_count as u64);
+    let (last_lsn, last_number) = (report.last_lsn, walked.last_number());
     let log_id = walked.log_id.unwrap_or(fresh_id);
     // First the steps that may free space on a full disk.
     remove_temporaries(&disk)?;
-    if last.is_some_and(|last| kept_count < last.number) {
+    if last.is_some_and(|last| last_number < last.number) {
         let kept =
-            LastSegment { log_id, number: kept_count, durable: last_lsn, clean_shutdown: false };
+            LastSegment { log_id, number: last_number, durable: last_lsn, clean_shutdown: false };
         last_segment::lower(&disk, &kept)?;
     }
     remove_behind(&disk, &mut segments, walked.kept_count)?;
@@ -49,9 +49,9 @@ pub(super) fn seal<D: Disk>(
         last_lsn,
         chain: walked.chain,
         wall_ms: walked.wall_ms.unwrap_or(0),
-        prepared: helper.prepare_now(kept_count + 1, options.first_segment_bytes)?,
-        log_bytes: walked.bytes,
-        segments: kept_count,
+        prepared: helper.prepare_now(last_number + 1, options.first_segment_bytes)?,
+        log_bytes: walked.bytes + earlier.bytes,
+        segments: walked.kept_count as u64 + earlier.count,
     };
     let mut stage = LogStage::new(disk, Arc::clone(&shared), mailbox, options, start);
     stage.seal()?;

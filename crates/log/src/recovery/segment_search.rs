@@ -2,7 +2,7 @@
 
 use busload_io::Disk;
 
-use super::OpenError;
+use super::{Base, OpenError};
 use crate::{
     Lsn,
     format::{HeaderError, NameKind, SEGMENT_HEADER_BYTES, SegmentHeader},
@@ -19,9 +19,78 @@ pub(crate) struct Segment<F> {
     pub header: Option<(SegmentHeader, u32)>,
 }
 
-/// Returns all segments in order of their numbers, from the first on without a gap, all of one log.
-/// Does not read their frames.
-pub(crate) fn find_segments<D: Disk>(disk: &D) -> Result<Vec<Segment<D::File>>, OpenError> {
+/// Segments whose records a snapshot covers: a start does not need them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+/// Segments found, in order of their numbers.
+pub(crate) struct Found<F> {
+    /// Segments without a gap, all of one log: from the first on, or, with a base, from the one on
+    /// in which the record behind the base is or will be.
+    pub segments: Vec<Segment<F>>,
+    pub earlier: Earlier,
+}
+
+/// Finds the segments. Does not read their frames.
+pub(crate) fn find_segments<D: Disk>(
+    disk: &D,
+    base: Option<&Base>,
+) -> Result<Found<D::File>, OpenError> {
+    let mut numbered = numbered_segments(disk)?;
+    let mut segments = Vec::new();
+    while let Some((number, name)) = numbered.pop() {
+        let segment = read_header(disk, number, name)?;
+        let is_start = base.is_some_and(|base| base.is_in_or_before(&segment));
+        segments.push(segment);
+        if is_start {
+            break;
+        }
+    }
+    segments.reverse();
+    check_numbers(disk, &segments, base)?;
+    check_headers(disk, &segments, base)?;
+    let mut earlier = Earlier::default();
+    for (_, name) in &numbered {
+        earlier.count += 1;
+        earlier.bytes += disk.length(&disk.open(name)?)?;
+    }
+    Ok(Found { segments, earlier })
+}
+
+/// Finds the segments of a log that is being written: from the one on in which the record behind
+/// the base is, up to the last one that has been begun.
+pub(crate) fn find_segments_in_use<D: Disk>(
+    disk: &D,
+    base: Option<&Base>,
+) -> Result<Vec<Segment<D::File>>, OpenError> {
+    let mut numbered = numbered_segments(disk)?;
+    let mut segments = Vec::new();
+    while let Some((number, name)) = numbered.pop() {
+        let segment = match read_header(disk, number, name) {
+            // The log's thread may be writing this header at the moment.
+            Err(OpenError::Corrupt { .. }) if segments.is_empty() => continue,
+            segment => segment?,
+        };
+        if segment.header.is_none() && segments.is_empty() {
+            continue;
+        }
+        let is_start = base.is_some_and(|base| base.is_in_or_before(&segment));
+        segments.push(segment);
+        if is_start {
+            break;
+        }
+    }
+    segments.reverse();
+    check_numbers(disk, &segments, base)?;
+    check_headers(disk, &segments, base)?;
+    Ok(segments)
+}
+
+/// Returns the files that are named like segments, sorted by their numbers.
+pub(crate) fn numbered_segments<D: Disk>(disk: &D) -> Result<Vec<(u64, String)>, OpenError> {
     let mut numbered = Vec::new();
     for name in disk.list()? {
         match NameKind::of(&name) {
@@ -31,33 +100,49 @@ pub(crate) fn find_segments<D: Disk>(disk: &D) -> Result<Vec<Segment<D::File>>, 
         }
     }
     numbered.sort_unstable();
-    check_numbers(disk, &numbered)?;
-    let segments = numbered.into_iter().map(|(number, name)| read_header(disk, number, name));
-    let segments = segments.collect::<Result<Vec<_>, _>>()?;
-    check_headers(disk, &segments)?;
-    Ok(segments)
+    Ok(numbered)
 }
 
-fn check_numbers<D: Disk>(disk: &D, numbered: &[(u64, String)]) -> Result<(), OpenError> {
-    if let Some((number, name)) = numbered.first()
-        && *number != 1
-    {
-        return Err(OpenError::MissingBeginning { path: disk.path(name) });
+impl Base {
+    /// Returns whether the first record behind the base is in this segment or behind it.
+    fn is_in_or_before<F>(&self, segment: &Segment<F>) -> bool {
+        segment.header.is_some_and(|(header, _)| header.first_lsn.0 <= self.lsn.0 + 1)
     }
-    for pair in numbered.windows(2) {
-        let [(before, before_name), (behind, behind_name)] = pair else { continue };
-        if before + 1 != *behind {
+}
+
+/// Checks that nothing is missing between the segments, nor before them.
+fn check_numbers<D: Disk>(
+    disk: &D,
+    segments: &[Segment<D::File>],
+    base: Option<&Base>,
+) -> Result<(), OpenError> {
+    let Some(first) = segments.first() else { return Ok(()) };
+    let path = disk.path(&first.name);
+    match base {
+        None if first.number != 1 => return Err(OpenError::MissingBeginning { path }),
+        Some(base) if !base.is_in_or_before(first) => {
+            let header = segments.iter().find_map(|segment| segment.header);
+            if let Some((header, _)) = header {
+                let (first, covered) = (header.first_lsn, base.lsn);
+                return Err(OpenError::MissingBehindSnapshot { path, first, covered });
+            }
+        }
+        _ => {}
+    }
+    for pair in segments.windows(2) {
+        let [before, behind] = pair else { continue };
+        if before.number + 1 != behind.number {
             return Err(OpenError::MissingSegment {
-                number: before + 1,
-                before: disk.path(before_name),
-                behind: disk.path(behind_name),
+                number: before.number + 1,
+                before: disk.path(&before.name),
+                behind: disk.path(&behind.name),
             });
         }
     }
     Ok(())
 }
 
-fn read_header<D: Disk>(
+pub(crate) fn read_header<D: Disk>(
     disk: &D,
     number: u64,
     name: String,
@@ -88,10 +173,14 @@ fn read_header<D: Disk>(
     Ok(Segment { name, number, file, bytes, header })
 }
 
-/// Checks that all segments in use name the same log. One that was never used (or whose header a
+/// Checks that all segments in use, and the base, name the same log. One that was never used (or whose header a
 /// crash took) may be among them: the walk over the frames judges what follows it.
-fn check_headers<D: Disk>(disk: &D, segments: &[Segment<D::File>]) -> Result<(), OpenError> {
-    let mut log_id = None;
+fn check_headers<D: Disk>(
+    disk: &D,
+    segments: &[Segment<D::File>],
+    base: Option<&Base>,
+) -> Result<(), OpenError> {
+    let mut log_id = base.map(|base| base.log_id);
     for segment in segments {
         let Some((header, _)) = segment.header else { continue };
         let expected = *log_id.get_or_insert(header.log_id);

@@ -2,7 +2,7 @@
 
 use busload_io::{Disk, DiskError};
 
-use super::{OpenError, Peeked, RecordRef, Replay, Segment, SegmentFrames, TornTail};
+use super::{Base, OpenError, Peeked, RecordRef, Replay, Segment, SegmentFrames, TornTail};
 use crate::{
     Lsn,
     batch::FIRST_LSN,
@@ -17,6 +17,8 @@ use crate::{
 pub(crate) struct Walked {
     /// Id of the log; `None` when no segment was ever in use.
     pub log_id: Option<LogId>,
+    /// Number of the first kept segment, or of the one to begin with if none is kept.
+    pub first_number: u64,
     /// LSN of the next record to be written.
     pub next_lsn: Lsn,
     /// Checksum that the next frame or segment header names as its predecessor.
@@ -38,28 +40,67 @@ pub(crate) struct Walked {
     pub torn_tail: Option<TornTail>,
 }
 
-/// Gives every record that survived to `replay`. Only reads.
+/// Gives every record that survived to `replay`, except those that `base` covers. Only reads.
 pub(crate) fn walk<D: Disk>(
     disk: &D,
     segments: &[Segment<D::File>],
+    base: Option<&Base>,
     replay: &mut Replay<'_>,
 ) -> Result<Walked, OpenError> {
-    let mut walk = Walk {
-        disk,
-        segments,
-        index: 0,
-        frame_number: 0,
-        window: Vec::new(),
-        found: Walked::default(),
-    };
+    let mut walk = Walk::new(disk, segments, base, None);
     walk.run(replay)?;
+    walk.judge()?;
     Ok(walk.found)
+}
+
+/// Gives every record that `base` does not cover up to `until`, all of which are durable, to
+/// `replay`, while the log is being written. Only reads.
+pub(crate) fn walk_durable<D: Disk>(
+    disk: &D,
+    segments: &[Segment<D::File>],
+    base: Option<&Base>,
+    until: Lsn,
+    replay: &mut Replay<'_>,
+) -> Result<Walked, OpenError> {
+    let mut walk = Walk::new(disk, segments, base, Some(until));
+    walk.run(replay)?;
+    if walk.found.next_lsn <= until {
+        return Err(walk.corrupt(
+            walk.found.end,
+            &format!("no frame verifies here, and yet everything up to LSN {until} is durable"),
+        ));
+    }
+    Ok(walk.found)
+}
+
+impl Walked {
+    /// Returns the number of the last kept segment; that before the first if none is kept.
+    pub fn last_number(&self) -> u64 {
+        self.first_number - 1 + self.kept_count as u64
+    }
+
+    /// Returns the state at the beginning of a walk over these segments. With a base the first
+    /// segment says itself where it goes on.
+    fn at_start<F>(segments: &[Segment<F>], base: Option<&Base>) -> Self {
+        let first = segments.first();
+        let Some(base) = base else { return Self::default() };
+        let header = first.and_then(|first| first.header).map(|(header, _)| header);
+        Self {
+            log_id: Some(base.log_id),
+            first_number: first.map_or(base.segment + 1, |first| first.number),
+            next_lsn: header.map_or(Lsn(base.lsn.0 + 1), |header| header.first_lsn),
+            chain: header.map_or(0, |header| header.previous),
+            wall_ms: Some(base.wall_ms),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Walked {
     fn default() -> Self {
         Self {
             log_id: None,
+            first_number: 1,
             next_lsn: FIRST_LSN,
             chain: 0,
             chain_before_last: 0,
@@ -83,13 +124,37 @@ struct Walk<'a, D: Disk> {
     index: usize,
     /// Number that the next frame in the segment must have.
     frame_number: u64,
+    /// Last record that is covered and not replayed.
+    covered: Lsn,
+    /// Last record to replay, if not all are.
+    until: Lsn,
     window: Vec<u8>,
     found: Walked,
 }
 
-impl<D: Disk> Walk<'_, D> {
+impl<'a, D: Disk> Walk<'a, D> {
+    fn new(
+        disk: &'a D,
+        segments: &'a [Segment<D::File>],
+        base: Option<&Base>,
+        until: Option<Lsn>,
+    ) -> Self {
+        Self {
+            disk,
+            segments,
+            index: 0,
+            frame_number: 0,
+            covered: base.map_or(Lsn(0), |base| base.lsn),
+            until: until.unwrap_or(Lsn(u64::MAX)),
+            window: Vec::new(),
+            found: Walked::at_start(segments, base),
+        }
+    }
+
     fn run(&mut self, replay: &mut Replay<'_>) -> Result<(), OpenError> {
-        while let Some(header) = self.next_header() {
+        while let Some(header) = self.next_header()
+            && self.found.next_lsn <= self.until
+        {
             if !self.continues(&header) {
                 if self.found.kept_count == 0 {
                     return Err(
@@ -103,7 +168,7 @@ impl<D: Disk> Walk<'_, D> {
             self.follow(replay)?;
             self.found.bytes += self.found.end;
         }
-        self.judge()
+        Ok(())
     }
 
     /// Returns the header of the segment after those kept so far.
@@ -153,7 +218,8 @@ impl<D: Disk> Walk<'_, D> {
         let next = self.next_header();
         loop {
             self.found.end = frames.offset();
-            if next.is_some_and(|next| self.continues(&next)) {
+            let is_over = self.until < self.found.next_lsn;
+            if is_over || next.is_some_and(|next| self.continues(&next)) {
                 break;
             }
             let Peeked::Frame { header, seed, checksum, body } = frames.peek()? else { break };
@@ -211,6 +277,9 @@ impl<D: Disk> Walk<'_, D> {
             };
             let lsn = Lsn(header.first_lsn.0 + u64::from(count));
             count += 1;
+            if lsn <= self.covered || self.until < lsn {
+                continue;
+            }
             replay(RecordRef { lsn, wall_ms: header.wall_ms, bytes }).map_err(|source| {
                 OpenError::Replay {
                     path: self.path(self.index),
@@ -234,7 +303,8 @@ impl<D: Disk> Walk<'_, D> {
         found.chain = checksum;
         found.clean_shutdown = header.kind == FRAME_KIND_CLEAN_SHUTDOWN;
         found.frames += 1;
-        found.records += u64::from(header.record_count);
+        let first = header.first_lsn.max(Lsn(self.covered.0 + 1));
+        found.records += found.next_lsn.0.saturating_sub(first.0);
         found.last_segment_records += u64::from(header.record_count);
         if header.kind == FRAME_KIND_RECORDS {
             found.wall_ms = found.wall_ms.max(Some(header.wall_ms));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use busload_io::{Disk, DiskError};
 
 use crate::{
-    Lsn, OpenError, RecordRef, ReplayError,
+    Base, Lsn, OpenError, RecordRef, ReplayError,
     batch::FIRST_LSN,
     format::{
         FrameHeader, HeaderError, LogId, NameKind, Records, SEGMENT_HEADER_BYTES, SegmentHeader,
@@ -40,16 +40,22 @@ pub struct Lost {
 /// Callback that takes what was found.
 type Sink<'a> = dyn FnMut(Salvaged<'_>) -> Result<(), ReplayError> + 'a;
 
-/// Gives every record of every frame that verifies to `sink`, and says which records are lost.
-/// Unlike a start it goes on behind corrupt frames and with segments missing. It reads only.
+/// Gives every record of every frame that verifies and that `base` does not cover to `sink`, and
+/// says which records are lost. Unlike a start it goes on behind corrupt frames and with segments
+/// missing. It reads only.
 ///
 /// # Errors
 /// If the disk fails, a file has a newer format, or `sink` fails.
-pub fn salvage<D: Disk>(disk: &D, sink: &mut Sink<'_>) -> Result<(), OpenError> {
+pub fn salvage<D: Disk>(
+    disk: &D,
+    base: Option<&Base>,
+    sink: &mut Sink<'_>,
+) -> Result<(), OpenError> {
     let _lock = lock(disk)?;
     let segments = readable_segments(disk)?;
     let log_id = segments.iter().find_map(|segment| Some(segment.header?.0.log_id));
-    let mut salvage = Salvage { disk, log_id, next_lsn: FIRST_LSN, unreadable: None, sink };
+    let next_lsn = base.map_or(FIRST_LSN, |base| Lsn(base.lsn.0 + 1));
+    let mut salvage = Salvage { disk, log_id, next_lsn, unreadable: None, sink };
     for segment in &segments {
         salvage.segment(segment)?;
     }

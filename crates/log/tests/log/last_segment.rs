@@ -31,8 +31,9 @@ fn log_of_three(close: bool) -> (SimDisk, Oracle) {
 /// Checks that every way to read a log reports this segment as missing and changes nothing.
 fn assert_missing(disk: &SimDisk, number: u64) {
     let before = disk.snapshot();
-    let verdict = verify(disk).expect("the segments are there").verdict.expect_err("verified");
-    let dumped = dump(disk, Lsn(0), &mut |_| Ok(())).expect_err("dumped");
+    let verdict =
+        verify(disk, None).expect("the segments are there").verdict.expect_err("verified");
+    let dumped = dump(disk, None, Lsn(0), &mut |_| Ok(())).expect_err("dumped");
     let opened = open_log(disk, short_segments()).expect_err("opened");
     for error in [opened, verdict, dumped] {
         assert!(
@@ -69,7 +70,7 @@ fn the_loss_of_the_last_segments_is_refused_after_a_clean_end_and_after_a_kill()
 fn a_log_without_the_file_opens_and_says_so_and_has_it_from_then_on() {
     let (disk, oracle) = log_of_three(true);
     let left = without(&disk, &[LAST_SEGMENT_NAME.to_owned()]);
-    assert!(!verify(&left).unwrap().verdict.unwrap().end_is_named);
+    assert!(!verify(&left, None).unwrap().verdict.unwrap().end_is_named);
     let rig = Rig::reopen(&left, short_segments(), 1, oracle, Promise::Written).unwrap();
     assert!(!rig.log.report.end_is_named);
     let oracle = rig.oracle.clone();
@@ -90,7 +91,7 @@ fn a_corrupt_file_is_refused_wherever_it_is_corrupt() {
         let before = left.snapshot();
         let message = open_log(&left, short_segments()).unwrap_err().to_string();
         assert!(message.contains(LAST_SEGMENT_NAME), "{message}");
-        assert_eq!(verify(&left).unwrap_err().to_string(), message);
+        assert_eq!(verify(&left, None).unwrap_err().to_string(), message);
         assert_eq!(left.snapshot(), before);
         message
     };
@@ -134,7 +135,10 @@ fn records_missing_at_the_end_of_the_last_segment_are_corruption() {
         let left = without(&disk, &[]);
         left.put_file(&last, &contents[..length]);
         let error = open_log(&left, short_segments()).unwrap_err();
-        assert_eq!(verify(&left).unwrap().verdict.unwrap_err().to_string(), error.to_string());
+        assert_eq!(
+            verify(&left, None).unwrap().verdict.unwrap_err().to_string(),
+            error.to_string()
+        );
         let OpenError::Corrupt { path, offset, lsn, what } = error else { panic!("{error}") };
         assert!(path.ends_with(&last) && offset == length as u64, "{offset}");
         assert!(lsn.0 <= oracle.durable && what.contains(LAST_SEGMENT_NAME), "{what}");

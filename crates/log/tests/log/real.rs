@@ -84,7 +84,7 @@ fn records_written_by_threads_come_back_from_files() {
             assert!(30 <= progress.stats().syncs, "syncs really happen");
         }
     }
-    let report = busload_log::tools::verify(&disk).unwrap();
+    let report = busload_log::tools::verify(&disk, None).unwrap();
     assert_eq!(report.problems, []);
     assert_eq!(report.verdict.unwrap().records, total);
 }

@@ -28,7 +28,7 @@ fn log_of(frames: u64) -> SimDisk {
 fn a_sound_log_has_no_problems_and_every_record_is_counted() {
     let disk = log_of(40);
     let before = disk.snapshot();
-    let report = verify(&disk).unwrap();
+    let report = verify(&disk, None).unwrap();
     assert_eq!(report.problems, []);
     assert_eq!(report.segments.iter().map(|segment| segment.records).sum::<u64>(), 80);
     assert_eq!(report.segments.iter().map(|segment| segment.frames).sum::<u64>(), 41);
@@ -49,12 +49,12 @@ fn a_sound_log_has_no_problems_and_every_record_is_counted() {
 #[test]
 fn every_problem_is_listed_with_its_place() {
     let disk = log_of(8);
-    let sound = verify(&disk).unwrap();
+    let sound = verify(&disk, None).unwrap();
     let frame_bytes = (sound.segments[0].used_bytes - 4096 - 88) / 8;
     for corrupt in [2, 5] {
         disk.flip_bit(FIRST, 4096 + corrupt * frame_bytes + 200, 0);
     }
-    let report = verify(&disk).unwrap();
+    let report = verify(&disk, None).unwrap();
     let places: Vec<_> =
         report.problems.iter().map(|problem| (problem.offset, problem.lsn)).collect();
     assert_eq!(places, [(4096 + 2 * frame_bytes, Lsn(5)), (4096 + 5 * frame_bytes, Lsn(11))]);
@@ -68,7 +68,7 @@ fn every_problem_is_listed_with_its_place() {
 fn a_dump_begins_where_it_is_told() {
     let disk = log_of(20);
     let mut seen = Vec::new();
-    let report = dump(&disk, Lsn(33), &mut |record| {
+    let report = dump(&disk, None, Lsn(33), &mut |record| {
         assert_eq!(record.bytes, [7; 500]);
         seen.push(record.lsn.0);
         Ok(())
@@ -82,7 +82,7 @@ fn a_dump_begins_where_it_is_told() {
 fn salvaged(disk: &SimDisk) -> (Vec<u64>, Vec<Lost>) {
     let (mut records, mut lost) = (Vec::new(), Vec::new());
     let before = disk.snapshot();
-    salvage(disk, &mut |found| {
+    salvage(disk, None, &mut |found| {
         match found {
             Salvaged::Record(record) => {
                 assert_eq!(record.bytes, [7; 500]);
@@ -107,7 +107,7 @@ fn all_of_a_sound_log_is_salvaged() {
 #[test]
 fn all_but_the_corrupt_frames_is_salvaged() {
     let disk = log_of(8);
-    let sound = verify(&disk).unwrap();
+    let sound = verify(&disk, None).unwrap();
     let frame_bytes = (sound.segments[0].used_bytes - 4096 - 88) / 8;
     for corrupt in [2, 5] {
         disk.flip_bit(FIRST, 4096 + corrupt * frame_bytes + 200, 0);
@@ -121,12 +121,12 @@ fn all_but_the_corrupt_frames_is_salvaged() {
 #[test]
 fn everything_but_a_missing_segment_is_salvaged() {
     let disk = log_of(40);
-    let segments = verify(&disk).unwrap().segments;
+    let segments = verify(&disk, None).unwrap().segments;
     for missing in [0, 1, segments.len() - 2] {
         let disk = log_of(40);
         let gone = &segments[missing];
         disk.remove(&format!("{:020}.log", gone.number)).unwrap();
-        assert!(verify(&disk).is_err());
+        assert!(verify(&disk, None).is_err());
         let (records, lost) = salvaged(&disk);
         let kept: Vec<_> =
             (1..=80).filter(|lsn| !(gone.first_lsn.0..=gone.last_lsn.0).contains(lsn)).collect();
@@ -139,7 +139,7 @@ fn everything_but_a_missing_segment_is_salvaged() {
 #[test]
 fn records_lost_at_the_end_are_named_as_far_as_they_are_known() {
     let disk = log_of(8);
-    let sound = verify(&disk).unwrap();
+    let sound = verify(&disk, None).unwrap();
     let frame_bytes = (sound.segments[0].used_bytes - 4096 - 88) / 8;
     // The last frame with records, and the mark of the clean shutdown.
     disk.flip_bit(FIRST, 4096 + 7 * frame_bytes + 200, 0);

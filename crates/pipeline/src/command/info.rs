@@ -156,7 +156,16 @@ fn persistence(tx: &Tx, lines: &mut Lines) {
     let log = tx.progress.stats();
     lines.field("loading", 0);
     lines.field("async_loading", 0);
-    lines.field("rdb_bgsave_in_progress", 0);
+    let snapshots = tx.snapshots.status();
+    let last = if snapshots.error.is_none() { "ok" } else { "err" };
+    lines.field("rdb_bgsave_in_progress", u8::from(snapshots.running));
+    let last_save_ms = snapshots.finished_ms.unwrap_or(tx.started.wall_ms);
+    lines.field("rdb_last_save_time", last_save_ms.div_euclid(1_000));
+    lines.field("rdb_last_bgsave_status", last);
+    let seconds = |time: Option<std::time::Duration>| {
+        time.map_or(-1, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
+    };
+    lines.field("rdb_last_bgsave_time_sec", seconds(snapshots.took));
     lines.field("aof_enabled", u8::from(tx.catalog.any_logged()));
     lines.field("aof_rewrite_in_progress", 0);
     let status = if tx.progress.failure().is_none() && tx.progress.no_space().is_none() {
@@ -175,6 +184,14 @@ fn persistence(tx: &Tx, lines: &mut Lines) {
     lines.field("log_syncs", log.syncs);
     lines.field("log_sync_usec_mean", format_args!("{:.1}", ratio(log.sync_us_total, log.syncs)));
     lines.field("log_sync_usec_max", log.sync_us_max);
+    lines.field("snapshot_lsn", snapshots.lsn.0);
+    lines.field("snapshot_entries", snapshots.entries);
+    lines.bytes("snapshot_size_bytes", snapshots.file_bytes);
+    lines.field("snapshots_made", snapshots.made);
+    lines.field("snapshots_failed", snapshots.failed);
+    if let Some(error) = &snapshots.error {
+        lines.field("snapshot_error", one_line(error));
+    }
     if let Some(message) = tx.progress.no_space() {
         lines.field("log_no_space", one_line(&message));
     }

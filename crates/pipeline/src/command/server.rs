@@ -1,10 +1,12 @@
-//! Commands about the server (time, shutdown), and the help texts of commands with subcommands.
+//! Commands about the server (time, snapshots, shutdown), and the help texts of commands with
+//! subcommands.
 
 use super::{COMMANDS, Call, Command};
 use crate::{
+    args::Args,
     error::{CommandError, CommandResult},
     session::ReplyMode,
-    tx::Tx,
+    tx::{Locks, Slice, Step, Tx, Work},
 };
 
 pub(super) fn time(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
@@ -15,6 +17,68 @@ pub(super) fn time(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         call.reply.bulk(itoa::Buffer::new().format(part).as_bytes());
     }
     Ok(())
+}
+
+/// Asks for a snapshot. The log is durable without one; a snapshot lets older parts of it go.
+pub(super) fn bgsave(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let mut cursor = call.args.cursor(1);
+    let _scheduled = cursor.take_word("schedule");
+    if cursor.left() != 0 {
+        return Err(CommandError::Syntax);
+    }
+    tx.snapshots.request();
+    call.reply.simple("Background saving started");
+    Ok(())
+}
+
+/// Does what BGSAVE does: the log has no other form to be rewritten into.
+pub(super) fn bgrewriteaof(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    tx.snapshots.request();
+    call.reply.simple("Background append only file rewriting started");
+    Ok(())
+}
+
+/// Returns when the last snapshot was finished; without one since the start, when that was.
+pub(super) fn lastsave(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let finished_ms = tx.snapshots.status().finished_ms.unwrap_or(tx.started.wall_ms);
+    call.reply.integer(finished_ms.div_euclid(1_000));
+    Ok(())
+}
+
+/// Asks for a snapshot and answers when it is made. Other clients are served meanwhile.
+pub(super) fn save(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    tx.run_sliced(call, Save { request: None })
+}
+
+/// Work of SAVE.
+struct Save {
+    /// Number of the request for the snapshot, once it was made.
+    request: Option<u64>,
+}
+
+impl Work for Save {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        let request = *self.request.get_or_insert_with(|| tx.snapshots.request());
+        let status = tx.snapshots.status();
+        if status.answered < request {
+            return Ok(Step::Wait);
+        }
+        match status.error {
+            None => {
+                slice.reply.ok();
+                Ok(Step::Done)
+            }
+            Some(error) => {
+                Err(CommandError::Text(format!("ERR no snapshot was made: {error}").into()))
+            }
+        }
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {}
+
+    fn locks(&self) -> Option<&Locks> {
+        None
+    }
 }
 
 /// Starts a clean shutdown, as SIGTERM does. With the log there is no difference between SAVE and

@@ -62,7 +62,7 @@ use crate::{
 
 pub use catalog::{Catalog, Logging, MemoryTable, Route};
 pub use data::Key;
-pub use open::{Opened, StartError, open};
+pub use open::{Opened, RecoveryProgress, SnapshotReport, StartError, open};
 pub use watch::{KeyIs, WatchedState, Watches};
 
 use data::Changes;
@@ -105,6 +105,8 @@ impl Signals {
 
 /// The tx stage: all tables, and the state of every connection.
 pub struct Tx {
+    /// Asks for snapshots, and knows their state.
+    pub(crate) snapshots: Arc<busload_snapshot::Control>,
     /// Memory tables, with their keys and values.
     tables: Tables,
     /// Names and settings of tables.

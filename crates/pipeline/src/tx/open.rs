@@ -1,4 +1,5 @@
-//! Startup: recovers the log into tables, then reconciles it with the configuration.
+//! Startup: loads the newest snapshot, recovers the log behind it into the tables, then reconciles
+//! both with the configuration.
 //!
 //! The log holds the names, ids and settings of tables. A start that would hide keys fails and
 //! tells their number: if the prefix of a new table already has keys in `default`, or if a logged
@@ -12,9 +13,10 @@ use busload_log::{
     LogStage, LogWriter, Lsn, OpenError, Options, Progress, RecoveryReport, Reservation,
     SyncPolicy, ZeroHelper,
 };
+use busload_snapshot::{Catalogue, MakeError, Snapshot, SnapshotError};
 use busload_tables::{
-    TableId, Tables, Value,
-    effect::{self, Catalogue, Effect, Replayer},
+    KeyHash, TableId, Tables, Value,
+    effect::{self, PartPosition, Replayer},
 };
 
 use super::{Catalog, Changes, GateFilter, Now, Signals, Tickets, Tx, Watches};
@@ -37,8 +39,23 @@ pub struct Opened<D: Disk> {
     pub stage: LogStage<D>,
     /// The log's helper, for another thread.
     pub helper: ZeroHelper<D>,
-    /// Report of what was recovered.
+    /// Report of what was recovered of the log.
     pub report: RecoveryReport,
+    /// Report of the snapshot that was loaded before, if there was one.
+    pub snapshot: Option<SnapshotReport>,
+    /// Handle by which commands ask for snapshots, for the thread that makes them.
+    pub snapshots: Arc<busload_snapshot::Control>,
+}
+
+/// Report of a snapshot that was loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotReport {
+    /// Last record that it covers.
+    pub lsn: Lsn,
+    /// Number of entries of tables.
+    pub entries: u64,
+    /// Length of its file.
+    pub file_bytes: u64,
 }
 
 /// Reason for which the start failed.
@@ -46,6 +63,8 @@ pub struct Opened<D: Disk> {
 pub enum StartError {
     /// The log cannot be opened.
     Log(OpenError),
+    /// A snapshot cannot be read, for a reason other than its contents.
+    Snapshot(SnapshotError),
     /// The configuration and the data do not agree; the text says what to do.
     Catalogue(String),
     /// Something that was recovered, or must be logged before the start, prevents it.
@@ -56,6 +75,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Log(error) => error.fmt(f),
+            StartError::Snapshot(error) => error.fmt(f),
             StartError::Catalogue(text) | StartError::Failed(text) => f.write_str(text),
         }
     }
@@ -65,6 +85,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StartError::Log(error) => Some(error),
+            StartError::Snapshot(error) => Some(error),
             StartError::Catalogue(_) | StartError::Failed(_) => None,
         }
     }
@@ -77,8 +98,22 @@ struct Known {
     settings: String,
 }
 
-/// Recovers the log on `disk` and reconciles it with the settings.
-pub fn open<D: Disk>(
+/// Progress of a start, for people who wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryProgress {
+    /// So many bytes of the snapshot's entries were loaded, of so many.
+    Snapshot(u64, u64),
+    /// So many records of the log were applied.
+    Log(u64),
+}
+
+/// Callback that learns the progress of a start.
+pub type ReportProgress<'a> = &'a mut dyn FnMut(RecoveryProgress);
+
+/// Recovers the tables from the newest valid snapshot and the log on `disk`, and reconciles them
+/// with the settings.
+#[allow(clippy::too_many_arguments, reason = "called in one place, with what only the edge has")]
+pub fn open<D>(
     disk: D,
     options: Options,
     settings: Settings,
@@ -86,30 +121,55 @@ pub fn open<D: Disk>(
     signals: Arc<Signals>,
     mut rng: Box<dyn Rng + Send>,
     now: Now,
-) -> Result<Opened<D>, StartError> {
-    let mut tables = Tables::new(rng.next_u64());
-    let mut known = BTreeMap::new();
-    let mut next_id = SPACE_COUNT;
+    say: ReportProgress<'_>,
+) -> Result<Opened<D>, StartError>
+where
+    D: Disk + Sync,
+    D::File: Sync,
+{
+    let lock = busload_log::lock(&disk).map_err(StartError::Log)?;
+    let seed = rng.next_u64();
+    let loaded = load_newest(&disk, seed, say)?;
+    let (mut tables, mut catalogue, snapshot) = match loaded {
+        Some((loaded, snapshot)) => (loaded.tables, loaded.catalogue, Some(snapshot)),
+        None => (Tables::new(seed), Catalogue::default(), None),
+    };
+    let base = snapshot.as_ref().map(Snapshot::base);
     let mut replayer = Replayer::new(&mut tables);
-    let opened = busload_log::open(disk, options, &mut *rng, &mut |record| {
-        if effect::is_catalogue(record.bytes) {
-            note_catalogue(record.bytes, &mut known, &mut next_id)?;
-        }
-        Ok(replayer.push(record.bytes)?)
-    })
-    .map_err(StartError::Log)?;
-    replayer
-        .finish()
-        .map_err(|error| StartError::Failed(format!("the log cannot be replayed: {error}")))?;
+    let mut records = 0;
+    let opened =
+        busload_log::open_behind(disk, lock, options, &mut *rng, base.as_ref(), &mut |record| {
+            catalogue.note(record.bytes)?;
+            replayer.push(record.bytes)?;
+            records += 1;
+            if records % PROGRESS_RECORDS == 0 {
+                say(RecoveryProgress::Log(records));
+            }
+            Ok(())
+        })
+        .map_err(StartError::Log)?;
+    let has_open_parts = replayer.finish();
+    let known = known_tables(&catalogue);
+    let next_id = known.keys().next_back().map_or(SPACE_COUNT, |id| SPACE_COUNT.max(id + 1));
+    let snapshot = snapshot.map(|snapshot| SnapshotReport {
+        lsn: snapshot.header().lsn,
+        entries: snapshot.entries(),
+        file_bytes: snapshot.file_bytes(),
+    });
 
     let busload_log::Opened { writer, progress, stage, helper, report } = opened;
     let mut start = Start { tables, writer, stage, helper, progress, now_ms: now.wall_ms };
     let now_ms = now.wall_ms.max(report.wall_ms.unwrap_or(i64::MIN));
     start.now_ms = now_ms;
+    if has_open_parts {
+        start.end_open_parts()?;
+    }
     let catalog = start.agree(&settings, &known, next_id)?;
     let Start { tables, writer, stage, helper, progress, .. } = start;
 
+    let snapshots = Arc::<busload_snapshot::Control>::default();
     let tx = Tx {
+        snapshots: Arc::clone(&snapshots),
         tables,
         catalog,
         settings,
@@ -142,31 +202,47 @@ pub fn open<D: Disk>(
         hashes: vec![(TableId(0), busload_tables::KeyHash(0)); GROUP_REQUESTS],
     };
     tx.publish_metrics();
-    Ok(Opened { tx, progress, stage, helper, report })
+    Ok(Opened { tx, progress, stage, helper, report, snapshot, snapshots })
 }
 
-fn note_catalogue(
-    record: &[u8],
-    known: &mut BTreeMap<u16, Known>,
-    next_id: &mut u16,
-) -> Result<(), busload_log::ReplayError> {
-    for effect in effect::decode(record) {
-        match effect? {
-            Effect::Catalogue(Catalogue::Created { table, name, settings }) => {
-                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-                known.insert(table.0, Known { name: text(name), settings: text(settings) });
-                *next_id = (*next_id).max(table.0.saturating_add(1));
-            }
-            Effect::Catalogue(Catalogue::Settings { table, settings }) => {
-                if let Some(known) = known.get_mut(&table.0) {
-                    known.settings = String::from_utf8_lossy(settings).into_owned();
-                }
-            }
-            Effect::Catalogue(Catalogue::Dropped { table }) => _ = known.remove(&table.0),
-            _ => {}
+/// Number of records of the log between two reports of progress.
+const PROGRESS_RECORDS: u64 = 1 << 16;
+
+/// Loads the newest snapshot that verifies, if there is one.
+fn load_newest<D>(
+    disk: &D,
+    seed: u64,
+    say: ReportProgress<'_>,
+) -> Result<Option<(busload_snapshot::Loaded, Snapshot<D::File>)>, StartError>
+where
+    D: Disk + Sync,
+    D::File: Sync,
+{
+    let failed = |error| StartError::Snapshot(SnapshotError::Disk(error));
+    for lsn in busload_snapshot::newest_first(disk).map_err(failed)? {
+        let loaded = Snapshot::open(disk, lsn).map_err(MakeError::Snapshot).and_then(|snapshot| {
+            let total = snapshot.raw_bytes();
+            let mut progress = |bytes| say(RecoveryProgress::Snapshot(bytes, total));
+            Ok((busload_snapshot::load(disk, &snapshot, seed, &mut progress)?, snapshot))
+        });
+        match loaded {
+            Ok(loaded) => return Ok(Some(loaded)),
+            Err(MakeError::Snapshot(
+                error @ (SnapshotError::Disk(_) | SnapshotError::Version { .. }),
+            )) => return Err(StartError::Snapshot(error)),
+            Err(error) => log::error!("{error}; the snapshot before it takes its place"),
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+fn known_tables(catalogue: &Catalogue) -> BTreeMap<u16, Known> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let known = |table: &busload_snapshot::KnownTable| Known {
+        name: text(&table.name),
+        settings: text(&table.settings),
+    };
+    catalogue.0.iter().map(|(&id, table)| (id, known(table))).collect()
 }
 
 /// State between recovery and the first request.
@@ -180,6 +256,28 @@ struct Start<D: Disk> {
 }
 
 impl<D: Disk> Start<D> {
+    /// Ends a transaction in several records whose last record is missing and will never come: as
+    /// long as one is open, a snapshot cannot cover what is behind its first record. The end is a
+    /// transaction in two parts that deletes a key which does not exist.
+    fn end_open_parts(&mut self) -> Result<(), StartError> {
+        let absent = (0_u64..).map(|number| format!("busload:absent:{number}").into_bytes());
+        let is_absent = |key: &Vec<u8>| {
+            let hash: KeyHash = self.tables.hash(key);
+            self.tables.get(TableId(0), hash, key, i64::MIN).is_none()
+        };
+        let key = absent.into_iter().find(is_absent).expect("memory holds finitely many keys");
+        let mut delete = Vec::new();
+        effect::delete(&mut delete, TableId(0), &key);
+        let (first, last) = delete.split_at(delete.len() / 2);
+        for (position, bytes) in [(PartPosition::First, first), (PartPosition::Last, last)] {
+            let mut record = Vec::new();
+            effect::part_header(&mut record, position);
+            record.extend_from_slice(bytes);
+            self.append(&record)?;
+        }
+        Ok(())
+    }
+
     /// Compares the log's tables with the configured ones, logs the differences, and returns the
     /// catalog.
     fn agree(

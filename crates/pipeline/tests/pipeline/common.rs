@@ -101,6 +101,7 @@ impl Server {
             signals.clone(),
             rng,
             now,
+            &mut |_| {},
         );
         let tx::Opened { tx, progress, stage, helper, .. } = opened.expect("the log opens");
         let mut server = Self {

@@ -97,6 +97,7 @@ impl World {
             Arc::default(),
             Box::new(SimRng::new(seed)),
             read(&clock),
+            &mut |_| {},
         )?;
         let Opened { tx, progress, stage, helper, .. } = opened;
         let (net, clients) = SimNet::new(seed, options);

@@ -167,6 +167,9 @@ pub enum Command {
     /// Check or print a log
     #[command(subcommand)]
     Log(LogCommand),
+    /// Check or print the snapshots beside a log
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// List, fill, check or remove what tables of kind chunks have on disk
     ///
     /// The tables are those of the configuration, given as to `serve`. While a server has a cache
@@ -223,6 +226,17 @@ pub enum LogCommand {
     /// cannot be applied. What the lost records had changed is as it was before them. Takes as
     /// much memory as a start.
     Repair(RepairArgs),
+}
+
+/// Subcommands of `busload snapshot`.
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Check every block of every snapshot; exits with 1 when one is corrupt
+    ///
+    /// A start that finds the newest snapshot corrupt takes the one before and the log behind it.
+    Verify(LogArgs),
+    /// Print every entry of the newest snapshot as a line of text
+    Dump(LogArgs),
 }
 
 /// Subcommands of `busload cache`.

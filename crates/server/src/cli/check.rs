@@ -215,6 +215,7 @@ fn check_log(config: &Config) -> Result<String, Failure> {
         Arc::new(Signals::default()),
         Box::new(OsRng::new()),
         now,
+        &mut |_| {},
     )
     .map_err(|error| start_failure(error, &config.data))?;
     let (keys, memory) = (stats.keys.get(), Size(stats.memory_used_bytes.get()));

@@ -1,7 +1,7 @@
 //! `busload log repair`: writes what can be read of a corrupt log into a new directory.
 //!
-//! Every record of every frame that verifies is taken, also behind corrupt ones. Each is applied to
-//! tables in memory first, as a start would: what a start would refuse (a record of a table whose
+//! The newest snapshot that verifies is taken, and every record behind it of every frame that
+//! verifies, also behind corrupt ones. Each is applied to tables in memory first, as a start would: what a start would refuse (a record of a table whose
 //! creation is lost, a transaction whose beginning is) is left out. The rest is written as a new
 //! log, with positions of its own, so the original stays as it is.
 
@@ -13,17 +13,21 @@ use std::{
     thread::{self, JoinHandle, Thread},
 };
 
-use busload_io::{OsRng, RealDisk, Rng};
+use busload_io::{Disk, OsRng, RealDisk, Rng};
 use busload_log::{
     LogWriter, Lsn, OpenError, Options, Progress, RecordRef, ReplayError, Reservation, SyncPolicy,
     tools::{self, Lost, Salvaged},
 };
+use busload_snapshot::Snapshot;
 use busload_tables::{
     Tables,
     effect::{self, Replayer},
 };
 
-use super::log_tools::{Out, Text, failure, open};
+use super::{
+    log_tools::{Out, Text, failure, open},
+    snapshot_tools::newest_valid,
+};
 use crate::{config::log_directory, failure::Failure};
 
 /// Writes every record that can still be read and applied into a new log in `to`.
@@ -34,7 +38,19 @@ pub fn repair(data: Option<&Path>, to: &Path) -> Result<(), Failure> {
     let mut tables = Tables::new(OsRng::new().next_u64());
     let mut replayer = Replayer::new(&mut tables);
     let mut counts = Counts::default();
-    let salvaged = tools::salvage(&disk, &mut |found| {
+    let incomplete =
+        |error: ReplayError| Failure::run(format!("{} is incomplete: {error}", to.display()));
+    let snapshot = newest_valid(&disk, &mut out)?;
+    if let Some(snapshot) = &snapshot {
+        copy_snapshot(&disk, snapshot, &mut replayer, &mut target).map_err(incomplete)?;
+        out.line(format_args!(
+            "snapshot {} entries up to LSN {}",
+            snapshot.entries(),
+            snapshot.header().lsn
+        ));
+    }
+    let base = snapshot.as_ref().map(Snapshot::base);
+    let salvaged = tools::salvage(&disk, base.as_ref(), &mut |found| {
         match found {
             Salvaged::Lost(lost) => {
                 counts.add_lost(lost);
@@ -55,14 +71,31 @@ pub fn repair(data: Option<&Path>, to: &Path) -> Result<(), Failure> {
         Ok(())
     });
     salvaged.map_err(|error| match error {
-        OpenError::Replay { source, .. } => {
-            Failure::run(format!("{} is incomplete: {source}", to.display()))
-        }
+        OpenError::Replay { source, .. } => incomplete(source),
         error => failure(error, &directory),
     })?;
     target.close()?;
     out.line(format_args!("{counts}; the new log is in {}", log_directory(Some(to)).display()));
     out.finish();
+    Ok(())
+}
+
+/// Writes the contents of a snapshot as the first records of the new log.
+fn copy_snapshot<D: Disk>(
+    disk: &D,
+    snapshot: &Snapshot<D::File>,
+    replayer: &mut Replayer<'_>,
+    target: &mut Target,
+) -> Result<(), ReplayError> {
+    let blocks = (0..snapshot.partitions().len()).flat_map(|part| snapshot.blocks(disk, part));
+    let (lsn, wall_ms) = (snapshot.header().lsn, snapshot.header().wall_ms);
+    for block in std::iter::once(snapshot.catalogue(disk)).chain(blocks) {
+        let bytes = &block?[..];
+        if !bytes.is_empty() {
+            replayer.push(bytes)?;
+            target.append(RecordRef { lsn, wall_ms, bytes })?;
+        }
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use busload_log::{Lsn, OpenError, RecordRef, RecoveryReport, tools};
 use busload_pipeline::tx::StartError;
 use busload_tables::effect::{self, Catalogue, Effect};
 
-use super::copy_on_write_disk::CopyOnWriteDisk;
+use super::{copy_on_write_disk::CopyOnWriteDisk, snapshot_tools::base_of_log};
 use crate::{
     config::{Size, log_directory},
     failure::Failure,
@@ -24,7 +24,8 @@ const SHOWN_BYTES_MAX: usize = 64;
 /// Checks every frame and prints what each segment holds; fails on corruption.
 pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
-    let report = tools::verify(&disk).map_err(|error| failure(error, &directory))?;
+    let base = base_of_log(&disk)?;
+    let report = tools::verify(&disk, base.as_ref()).map_err(|error| failure(error, &directory))?;
     let mut out = Out::new();
     for segment in &report.segments {
         out.line(format_args!(
@@ -61,7 +62,8 @@ pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
 pub fn dump(data: Option<&Path>, from: u64) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
     let mut out = Out::new();
-    let dumped = tools::dump(&disk, Lsn(from), &mut |record| {
+    let base = base_of_log(&disk)?;
+    let dumped = tools::dump(&disk, base.as_ref(), Lsn(from), &mut |record| {
         dump_record(&mut out, record);
         if out.is_closed() { Err("nobody reads any more".into()) } else { Ok(()) }
     });
@@ -127,7 +129,7 @@ fn dump_record(out: &mut Out, record: RecordRef<'_>) {
 }
 
 /// Displays an effect as a line.
-struct Shown<'a>(&'a Effect<'a>);
+pub(super) struct Shown<'a>(pub(super) &'a Effect<'a>);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -218,7 +220,7 @@ impl Out {
         self.closed |= writeln!(self.writer, "{line}").is_err();
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 

@@ -10,7 +10,7 @@ use super::{
     http_url::HttpUrl,
     secret_argument::SecretArgument,
     table::TableSpec,
-    units::{MemoryMax, Size},
+    units::{MemoryMax, Size, SnapshotLog},
 };
 use crate::http::HostName;
 
@@ -20,7 +20,7 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 15] = [
+pub const OPTION_KEYS: [&str; 17] = [
     "client_reply_bytes",
     "data",
     "http",
@@ -35,6 +35,8 @@ pub const OPTION_KEYS: [&str; 15] = [
     "reply_bytes_total",
     "request_bytes",
     "resp",
+    "snapshot_cpu",
+    "snapshot_log",
     "unix",
 ];
 
@@ -135,6 +137,20 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub memory_max: Option<MemoryMax>,
 
+    /// Least growth of the log after which a snapshot is made, or `none` to make them only when a
+    /// client asks (BGSAVE) [default: 64MiB]
+    ///
+    /// If the last snapshot is larger, the log grows by its size. The two newest snapshots are
+    /// kept, and the log behind the older one.
+    #[arg(long, value_name = "SIZE", help_heading = "Data")]
+    pub snapshot_log: Option<SnapshotLog>,
+
+    /// Share of one processor that the thread which makes snapshots takes [default: 25%]
+    ///
+    /// It takes more when the log has grown to several times the size at which a snapshot is due.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Data")]
+    pub snapshot_cpu: Option<u32>,
+
     /// Most connections at once [default: 10000]
     #[arg(long, value_name = "N", value_parser = parse_maxclients, help_heading = "Limits")]
     pub maxclients: Option<u32>,
@@ -177,6 +193,8 @@ impl Options {
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
             "password_file" => self.password_file = Some(path(value)?),
             "memory_max" => self.memory_max = Some(value.parse()?),
+            "snapshot_cpu" => self.snapshot_cpu = Some(parse_percent(value)?),
+            "snapshot_log" => self.snapshot_log = Some(value.parse()?),
             "maxclients" => self.maxclients = Some(parse_maxclients(value)?),
             "client_reply_bytes" => self.client_reply_bytes = Some(value.parse()?),
             "reply_bytes_total" => self.reply_bytes_total = Some(value.parse()?),
@@ -208,6 +226,8 @@ impl Options {
             tables,
             password_file: self.password_file.or(other.password_file),
             memory_max: self.memory_max.or(other.memory_max),
+            snapshot_cpu: self.snapshot_cpu.or(other.snapshot_cpu),
+            snapshot_log: self.snapshot_log.or(other.snapshot_log),
             maxclients: self.maxclients.or(other.maxclients),
             client_reply_bytes: self.client_reply_bytes.or(other.client_reply_bytes),
             reply_bytes_total: self.reply_bytes_total.or(other.reply_bytes_total),
@@ -232,6 +252,13 @@ fn parse_net_threads(text: &str) -> Result<u8, String> {
 fn parse_http_threads(text: &str) -> Result<NonZeroUsize, String> {
     let parsed = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= HTTP_THREADS_MAX);
     parsed.ok_or_else(|| format!("{text} threads for HTTP; expected 1 to {HTTP_THREADS_MAX}"))
+}
+
+fn parse_percent(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+    percent
+        .filter(|percent| (1..=100).contains(percent))
+        .ok_or_else(|| format!("{text} of a processor; expected 1% to 100%"))
 }
 
 fn parse_maxclients(text: &str) -> Result<u32, String> {
@@ -265,6 +292,7 @@ mod tests {
                 "net_threads" | "http_threads" => "1",
                 "http_url" => "https://cache.example.com",
                 "log_level" => "info",
+                "snapshot_cpu" => "10%",
                 _ => "4096",
             };
             assert_eq!(options.set(key, &[value.into()]), Ok(()), "{key}");

@@ -64,6 +64,29 @@ fn parse_digits(text: &str) -> Option<u128> {
     if all_digits { text.parse().ok() } else { None }
 }
 
+/// Growth of the log after which a snapshot is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotLog {
+    /// At least so many bytes.
+    Bytes(Size),
+    /// None: snapshots are made only when a client asks.
+    Never,
+}
+
+impl FromStr for SnapshotLog {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::Never),
+            size => {
+                let parsed = size.parse().map(Self::Bytes);
+                parsed.map_err(|_: String| "expected a size like 64MiB, or none".to_owned())
+            }
+        }
+    }
+}
+
 /// Limit of memory: a size, a percentage of the machine's or the container's memory, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryMax {

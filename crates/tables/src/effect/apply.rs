@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::limits::{REPLAY_GROUP_BYTES, REPLAY_GROUP_COUNT};
 use crate::{KeyHash, StringValue, TableId, Tables};
 
-use super::code;
 use super::decode::{Catalogue, Effect, EffectError, PartPosition, decode};
+use super::is_part;
 
 /// Reason why an effect could not be applied. No part of it was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +75,6 @@ fn apply_hashed(tables: &mut Tables, effect: Effect<'_>, hash: KeyHash) -> Resul
         Effect::Catalogue(Catalogue::Dropped { .. }) => tables.remove(table),
     }
     Ok(())
-}
-
-fn is_part(record: &[u8]) -> bool {
-    record.first() == Some(&code::PART)
 }
 
 /// Replays records in groups whose keys are prefetched.
@@ -174,14 +170,11 @@ impl<'t> Replayer<'t> {
         }
     }
 
-    /// Applies what is still pending. Parts of a transaction whose last one is missing are dropped:
-    /// that transaction never took effect.
-    ///
-    /// # Errors
-    /// None at present: whatever can fail is checked when it is pushed.
-    pub fn finish(mut self) -> Result<(), ApplyError> {
+    /// Applies what is still pending. Returns whether parts of a transaction are left whose last
+    /// one is missing: that transaction never took effect.
+    pub fn finish(mut self) -> bool {
         self.apply_pending();
-        Ok(())
+        self.parts.is_some()
     }
 
     /// Returns the table and the hash of an effect's key, and prefetches the key's bucket; `None`

@@ -64,6 +64,11 @@ pub fn is_catalogue(record: &[u8]) -> bool {
     record.first().is_some_and(|code| code::CREATED <= *code)
 }
 
+/// Returns whether a record is one of several of a transaction.
+pub fn is_part(record: &[u8]) -> bool {
+    record.first() == Some(&code::PART)
+}
+
 pub(crate) mod code {
     pub const PUT: u8 = 1;
     pub const PUT_EXPIRING: u8 = 2;

@@ -1,0 +1,91 @@
+//! Reads and trims a log while it is being written: for snapshots.
+//!
+//! Everything up to [`Progress::durable`] stands in the segments and changes no more, so another
+//! thread may read it without a word to the log's.
+
+use busload_io::Disk;
+
+use crate::{
+    Base, Lsn, OpenError, Progress, RecordRef, ReplayError,
+    format::LogId,
+    recovery::{find_segments_in_use, numbered_segments, read_header, walk_durable},
+};
+
+/// Result of [`read_durable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Id of the log.
+    pub log_id: LogId,
+    /// Number of records given to the caller.
+    pub records: u64,
+    /// Number of the segment that holds the last of them.
+    pub segment: u64,
+    /// Latest time of day of the records and of the base, in milliseconds since 1970.
+    pub wall_ms: i64,
+}
+
+/// Gives the records behind `base`, up to `until`, to `sink`. All of them must be durable. Returns
+/// `None` if there are none.
+///
+/// # Errors
+/// If the disk fails, the log is corrupt in this range, or `sink` fails.
+pub fn read_durable<D: Disk>(
+    disk: &D,
+    base: Option<&Base>,
+    until: Lsn,
+    sink: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
+) -> Result<Option<Read>, OpenError> {
+    if until <= base.map_or(Lsn(0), |base| base.lsn) {
+        return Ok(None);
+    }
+    let segments = find_segments_in_use(disk, base)?;
+    let walked = walk_durable(disk, &segments, base, until, sink)?;
+    Ok(walked.log_id.map(|log_id| Read {
+        log_id,
+        records: walked.records,
+        segment: walked.last_number(),
+        wall_ms: walked.wall_ms.unwrap_or(i64::MIN),
+    }))
+}
+
+/// Returns whether the log begins with its first segment, or has none.
+pub fn is_whole<D: Disk>(disk: &D) -> Result<bool, OpenError> {
+    Ok(numbered_segments(disk)?.first().is_none_or(|(number, _)| *number == 1))
+}
+
+/// Removes the segments all of whose records are at or before `covered`, the oldest first. Returns
+/// how many were removed.
+///
+/// The caller keeps snapshots that cover them. A crash leaves any of these segments, also with gaps
+/// between: a start does not look at them, and the next call removes them.
+pub fn remove_covered<D: Disk>(
+    disk: &D,
+    progress: &Progress,
+    covered: Lsn,
+) -> Result<u64, OpenError> {
+    let numbered = numbered_segments(disk)?;
+    // From the last one back to the first that begins at or before the next record: this one may
+    // hold it, those before do not.
+    let mut needed_count = 0;
+    for (number, name) in numbered.iter().rev() {
+        needed_count += 1;
+        let header = match read_header(disk, *number, name.clone()) {
+            // The log's thread may be writing this header at the moment.
+            Err(OpenError::Corrupt { .. }) => None,
+            segment => segment?.header,
+        };
+        if header.is_some_and(|(header, _)| header.first_lsn.0 <= covered.0 + 1) {
+            break;
+        }
+    }
+    let removable = &numbered[..numbered.len() - needed_count];
+    for (_, name) in removable {
+        let bytes = disk.length(&disk.open(name)?)?;
+        disk.remove(name)?;
+        progress.shared.counters.removed(bytes);
+    }
+    if !removable.is_empty() {
+        disk.sync_directory()?;
+    }
+    Ok(removable.len() as u64)
+}

@@ -1,0 +1,112 @@
+//! `busload snapshot verify` and `busload snapshot dump`: read the snapshots without changing
+//! anything. Also how the tools of the log find out where a log begins.
+
+use std::path::Path;
+
+use busload_io::Disk;
+use busload_log::Base;
+use busload_snapshot::{Snapshot, SnapshotError, newest_first};
+use busload_tables::effect;
+
+use super::log_tools::{Out, Shown, open};
+use crate::{config::Size, failure::Failure, logger::Utc};
+
+/// Checks every block of every snapshot and prints what each holds; fails if one does not verify.
+pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
+    let (disk, directory) = open(data)?;
+    let mut out = Out::new();
+    let mut invalid = 0;
+    let lsns = newest_first(&disk).map_err(|error| Failure::run(error.to_string()))?;
+    for &lsn in &lsns {
+        let verified = Snapshot::open(&disk, lsn).and_then(|snapshot| {
+            snapshot.verify(&disk)?;
+            Ok(snapshot)
+        });
+        match verified {
+            Ok(snapshot) => out.line(format_args!(
+                "sound    {}  up to LSN {} of {}  {} entries in {} partitions  {} of {}",
+                snapshot.path().display(),
+                lsn,
+                Utc(snapshot.header().wall_ms),
+                snapshot.entries(),
+                snapshot.partitions().len(),
+                Size(snapshot.file_bytes()),
+                Size(snapshot.raw_bytes()),
+            )),
+            Err(error) => {
+                invalid += 1;
+                out.line(format_args!("problem  {error}"));
+            }
+        }
+    }
+    if lsns.is_empty() {
+        out.line(format_args!("there is no snapshot in {}", directory.display()));
+    }
+    out.finish();
+    match invalid {
+        0 => Ok(()),
+        _ => Err(Failure::run(format!("{invalid} of {} snapshots do not verify", lsns.len()))),
+    }
+}
+
+/// Prints every entry of the newest snapshot that verifies.
+pub fn dump(data: Option<&Path>) -> Result<(), Failure> {
+    let (disk, directory) = open(data)?;
+    let mut out = Out::new();
+    let Some(snapshot) = newest_valid(&disk, &mut out)? else {
+        return Err(Failure::run(format!(
+            "there is no snapshot that verifies in {}",
+            directory.display()
+        )));
+    };
+    let blocks = (0..snapshot.partitions().len()).flat_map(|part| snapshot.blocks(&disk, part));
+    for block in std::iter::once(snapshot.catalogue(&disk)).chain(blocks) {
+        let block = block.map_err(|error| failure(&error))?;
+        for effect in effect::decode(&block) {
+            let effect = effect.map_err(|error| Failure::run(error.to_string()))?;
+            out.line(format_args!("{}", Shown(&effect)));
+            if out.is_closed() {
+                return Ok(());
+            }
+        }
+    }
+    out.finish();
+    Ok(())
+}
+
+/// Returns the newest snapshot all of whose blocks verify.
+pub(super) fn newest_valid<D: Disk>(
+    disk: &D,
+    out: &mut Out,
+) -> Result<Option<Snapshot<D::File>>, Failure> {
+    for lsn in newest_first(disk).map_err(|error| Failure::run(error.to_string()))? {
+        match Snapshot::open(disk, lsn).and_then(|found| found.verify(disk).map(|()| found)) {
+            Ok(snapshot) => return Ok(Some(snapshot)),
+            Err(SnapshotError::Invalid(error)) => out.line(format_args!("problem  {error}")),
+            Err(error) => return Err(failure(&error)),
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the position before the log that is there: none if it begins with its first segment,
+/// else what the oldest snapshot covers that can be opened.
+pub(super) fn base_of_log<D: Disk>(disk: &D) -> Result<Option<Base>, Failure> {
+    if busload_log::is_whole(disk).map_err(|error| Failure::run(error.to_string()))? {
+        return Ok(None);
+    }
+    let mut lsns = newest_first(disk).map_err(|error| Failure::run(error.to_string()))?;
+    lsns.reverse();
+    for lsn in lsns {
+        match Snapshot::open(disk, lsn) {
+            Ok(snapshot) => return Ok(Some(snapshot.base())),
+            Err(SnapshotError::Invalid(_)) => {}
+            Err(error) => return Err(failure(&error)),
+        }
+    }
+    Ok(None)
+}
+
+fn failure(error: &SnapshotError) -> Failure {
+    Failure::run(error.to_string())
+}

@@ -1,0 +1,50 @@
+//! Every limit of the snapshots.
+
+/// Bytes of effects at which a block is written. A single value may be longer.
+pub const BLOCK_BYTES: usize = 256 * 1024;
+
+/// Length of a value from which it gets a block of its own, which is not compressed.
+pub const OWN_BLOCK_BYTES: usize = 256 * 1024;
+
+/// Bytes of pairs at which the fields of a hash go on in a further effect.
+pub const HASH_EFFECT_BYTES: usize = 32 * 1024;
+
+/// Least bytes of effects for which a partition is made.
+pub const PARTITION_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
+/// A partition is at most about this fraction of all effects.
+pub const PARTITION_FRACTION: u64 = 32;
+
+/// Most partitions of a snapshot, as a power of two.
+pub const PARTITION_BITS_MAX: u32 = 8;
+
+/// Length of unsynced writes at which a snapshot's file is synced, so that they never fill the
+/// device's queue ahead of a sync of the log.
+pub const SYNC_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Number of snapshots that are kept.
+pub const KEPT_COUNT: usize = 2;
+
+/// Number of decoded blocks that a start reads ahead.
+pub const READ_AHEAD_BLOCKS: usize = 16;
+
+/// Bytes of the log read between two calls of the pacer.
+pub const PACED_BYTES: usize = 256 * 1024;
+
+/// Default of the least length of the log behind the last snapshot at which another is made.
+pub const LOG_BYTES_MIN: u64 = 64 * 1024 * 1024;
+
+/// Default share of one processor that making a snapshot takes, in percent.
+pub const CPU_PERCENT: u32 = 25;
+
+/// Longest pause that the pacer makes at once.
+pub const PAUSE_MAX_MS: u64 = 100;
+
+/// Interval at which the thread looks how much the log has grown.
+pub const LOOK_INTERVAL_MS: u64 = 500;
+
+/// Pause after a snapshot that could not be made, before the next attempt.
+pub const RETRY_INTERVAL_MS: u64 = 30_000;
+
+const _: () = assert!(OWN_BLOCK_BYTES <= BLOCK_BYTES);
+const _: () = assert!(HASH_EFFECT_BYTES < BLOCK_BYTES);

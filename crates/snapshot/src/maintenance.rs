@@ -1,0 +1,321 @@
+//! The thread that makes snapshots when the log has grown, removes old ones and the log behind
+//! them.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use busload_io::{Clock, Disk};
+use busload_log::{Lsn, Progress, remove_covered};
+
+use crate::{
+    MakeError, Pacer, Snapshot, SnapshotError, Stopped, Summary, Wanted,
+    format::{lsn_of_name, snapshot_name},
+    limits::{CPU_PERCENT, KEPT_COUNT, LOG_BYTES_MIN, LOOK_INTERVAL_MS, RETRY_INTERVAL_MS},
+    make, newest_first,
+};
+
+/// Settings of the snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Snapshots are made without being asked for.
+    pub automatic: bool,
+    /// Least length of the log behind the last snapshot at which another is made. If that snapshot
+    /// is longer, its length counts.
+    pub log_bytes_min: u64,
+    /// Share of one processor that making a snapshot takes, in percent. When the log has grown to
+    /// several times the length at which a snapshot is due, the share grows as well.
+    pub cpu_percent: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { automatic: true, log_bytes_min: LOG_BYTES_MIN, cpu_percent: CPU_PERCENT }
+    }
+}
+
+/// State of the snapshots, for INFO and metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// A snapshot is being made.
+    pub running: bool,
+    /// Time of day at which that began, in milliseconds since 1970.
+    pub began_ms: Option<i64>,
+    /// Number of snapshots made since the start.
+    pub made: u64,
+    /// Number of attempts since the start that failed.
+    pub failed: u64,
+    /// Last record that the newest snapshot covers; 0 if there is none.
+    pub lsn: Lsn,
+    /// Time of day at which the newest snapshot was finished since the start, in milliseconds
+    /// since 1970.
+    pub finished_ms: Option<i64>,
+    /// How long the last snapshot took.
+    pub took: Option<Duration>,
+    /// Number of entries of the newest snapshot.
+    pub entries: u64,
+    /// Length of the newest snapshot's file.
+    pub file_bytes: u64,
+    /// Why the last attempt failed; `None` if it did not.
+    pub error: Option<Arc<str>>,
+    /// Number of requests, of which `answered` have been carried out or failed.
+    pub requested: u64,
+    /// Number of requests that were carried out or failed.
+    pub answered: u64,
+}
+
+/// Handle by which any thread asks for a snapshot and reads the state.
+#[derive(Debug, Default)]
+pub struct Control {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    status: Status,
+    stop: bool,
+}
+
+impl Control {
+    /// Asks for a snapshot of everything that is durable by now. Returns the number of the
+    /// request: it is done when [`Status::answered`] has reached it.
+    pub fn request(&self) -> u64 {
+        let mut state = self.lock();
+        state.status.requested += 1;
+        self.changed.notify_all();
+        state.status.requested
+    }
+
+    /// Returns the current state.
+    pub fn status(&self) -> Status {
+        self.lock().status.clone()
+    }
+
+    /// Waits until a request was carried out or has failed, or the thread was told to end. Returns
+    /// the state by then.
+    pub fn wait_for(&self, request: u64) -> Status {
+        let pending = |state: &mut State| !state.stop && state.status.answered < request;
+        let waited = self.changed.wait_while(self.lock(), pending);
+        waited.unwrap_or_else(PoisonError::into_inner).status.clone()
+    }
+
+    /// Ends the thread; a snapshot that is being made is given up.
+    pub fn stop(&self) {
+        self.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.lock().status);
+        self.changed.notify_all();
+    }
+
+    /// Waits until a snapshot is requested, or for this long.
+    fn wait(&self, timeout: Duration) -> Result<(), Stopped> {
+        let idle =
+            |state: &mut State| !state.stop && state.status.requested <= state.status.answered;
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, idle);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.stop { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Waits for this long.
+    fn pause(&self, pause: Duration) -> Result<(), Stopped> {
+        let waited = self.changed.wait_timeout_while(self.lock(), pause, |state| !state.stop);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.stop { Err(Stopped) } else { Ok(()) }
+    }
+}
+
+/// The thread's work.
+#[derive(Debug)]
+pub struct Maintenance<D: Disk, C> {
+    disk: D,
+    clock: C,
+    progress: Progress,
+    control: Arc<Control>,
+    settings: Settings,
+    /// Valid snapshots, the newest first.
+    kept: Vec<Snapshot<D::File>>,
+    seed: u64,
+    /// Length of the log behind the newest snapshot when the process started.
+    recovered_bytes: u64,
+    /// Bytes written since the start that the newest snapshot covers.
+    covered_bytes: u64,
+    retry_at: Duration,
+}
+
+impl<D: Disk, C: Clock> Maintenance<D, C> {
+    /// Prepares the thread for a log that was recovered from the snapshot `newest` and so many
+    /// bytes behind it. `seed` is random.
+    pub fn new(
+        disk: D,
+        clock: C,
+        progress: Progress,
+        control: Arc<Control>,
+        settings: Settings,
+        newest: Option<Lsn>,
+        recovered_bytes: u64,
+        seed: u64,
+    ) -> Result<Self, SnapshotError> {
+        let mut kept = Vec::new();
+        for lsn in newest_first(&disk)? {
+            if newest.is_some_and(|newest| lsn <= newest) && kept.len() < KEPT_COUNT {
+                match Snapshot::open(&disk, lsn) {
+                    Ok(snapshot) => kept.push(snapshot),
+                    Err(SnapshotError::Disk(error)) => return Err(error.into()),
+                    Err(error) => log::warn!("{error}"),
+                }
+            }
+        }
+        if let Some(newest) = kept.first() {
+            let (lsn, entries) = (newest.header().lsn, newest.entries());
+            let file_bytes = newest.file_bytes();
+            control.change(|status| {
+                (status.lsn, status.entries, status.file_bytes) = (lsn, entries, file_bytes);
+            });
+        }
+        Ok(Self {
+            disk,
+            clock,
+            progress,
+            control,
+            settings,
+            kept,
+            seed,
+            recovered_bytes,
+            covered_bytes: 0,
+            retry_at: Duration::ZERO,
+        })
+    }
+
+    /// Makes snapshots until [`Control::stop`].
+    pub fn run(mut self) {
+        while self.control.wait(Duration::from_millis(LOOK_INTERVAL_MS)).is_ok() {
+            let Status { requested, answered, .. } = self.control.status();
+            let is_due = self.settings.automatic
+                && self.due_bytes() <= self.log_bytes()
+                && self.retry_at <= self.clock.now();
+            if self.progress.failure().is_none() && (answered < requested || is_due) {
+                self.attempt(requested);
+            }
+        }
+    }
+
+    /// Returns the length of the log behind the newest snapshot.
+    fn log_bytes(&self) -> u64 {
+        (self.recovered_bytes + self.progress.stats().bytes).saturating_sub(self.covered_bytes)
+    }
+
+    /// Returns the length of the log at which a snapshot is made.
+    fn due_bytes(&self) -> u64 {
+        let newest = self.kept.first().map_or(0, Snapshot::file_bytes);
+        self.settings.log_bytes_min.max(newest)
+    }
+
+    /// Makes a snapshot, which answers the requests up to this one.
+    fn attempt(&mut self, request: u64) {
+        let (began, began_ms) = (self.clock.now(), self.clock.wall_ms());
+        self.control.change(|status| (status.running, status.began_ms) = (true, Some(began_ms)));
+        let made = self.make_and_trim();
+        let took = self.clock.now().saturating_sub(began);
+        let now_ms = self.clock.wall_ms();
+        if let Err(error) = &made
+            && !matches!(error, MakeError::Stopped(_))
+        {
+            log::error!("no snapshot was made, the log keeps everything: {error}");
+            self.retry_at = self.clock.now() + Duration::from_millis(RETRY_INTERVAL_MS);
+        }
+        self.control.change(|status| {
+            (status.running, status.began_ms, status.answered) = (false, None, request);
+            match made {
+                Err(error) => {
+                    status.failed += 1;
+                    status.error = Some(error.to_string().into());
+                }
+                Ok(summary) => {
+                    (status.error, status.finished_ms) = (None, Some(now_ms));
+                    if let Some(summary) = summary {
+                        status.made += 1;
+                        (status.lsn, status.entries) = (summary.lsn, summary.entries);
+                        (status.file_bytes, status.took) = (summary.file_bytes, Some(took));
+                        log::info!(
+                            "snapshot {}: {} entries, {} bytes, in {:.1} s",
+                            summary.name,
+                            summary.entries,
+                            summary.file_bytes,
+                            took.as_secs_f64()
+                        );
+                    }
+                }
+            }
+        });
+    }
+
+    fn make_and_trim(&mut self) -> Result<Option<Summary>, MakeError> {
+        let covered_bytes = self.recovered_bytes + self.progress.stats().bytes;
+        let made = self.make();
+        if let Ok(Some(summary)) = &made {
+            self.kept.insert(0, Snapshot::open(&self.disk, summary.lsn)?);
+            self.kept.truncate(KEPT_COUNT);
+            self.covered_bytes = covered_bytes;
+        }
+        // Also after an error or a restart: an earlier attempt to trim may have failed.
+        if made.is_ok() {
+            self.trim()?;
+        }
+        made
+    }
+
+    /// Makes a snapshot from the newest one that verifies.
+    fn make(&mut self) -> Result<Option<Summary>, MakeError> {
+        let durable = self.progress.durable();
+        loop {
+            let due = self.due_bytes().max(1);
+            let share = || {
+                let bytes = self.log_bytes();
+                f64::from(self.settings.cpu_percent) / 100.0 * (bytes as f64 / due as f64).max(1.0)
+            };
+            let control = Arc::clone(&self.control);
+            let mut pause = |pause| control.pause(pause);
+            let mut pacer = Pacer::new(&self.clock, &share, &mut pause);
+            let wanted = Wanted::new(durable, self.seed);
+            let made = make(&self.disk, self.kept.first(), wanted, &mut pacer);
+            match made {
+                Err(MakeError::Snapshot(SnapshotError::Invalid(error))) => {
+                    log::error!("{error}; the snapshot before it takes its place");
+                    self.kept.remove(0);
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Removes the snapshots that are not kept, and the log that the older of the kept ones covers.
+    fn trim(&self) -> Result<(), MakeError> {
+        let [.., oldest] = &self.kept[..] else { return Ok(()) };
+        if self.kept.len() < KEPT_COUNT {
+            return Ok(());
+        }
+        let oldest = oldest.header().lsn;
+        let mut removed = false;
+        for name in self.disk.list()? {
+            if lsn_of_name(&name).is_some_and(|lsn| lsn < oldest) {
+                self.disk.remove(&name)?;
+                removed = true;
+            }
+        }
+        if removed {
+            self.disk.sync_directory()?;
+        }
+        debug_assert!(self.disk.open(&snapshot_name(oldest)).is_ok());
+        remove_covered(&self.disk, &self.progress, oldest)?;
+        Ok(())
+    }
+}

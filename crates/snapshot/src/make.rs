@@ -1,0 +1,206 @@
+//! Makes a snapshot from the one before and the log.
+
+use busload_io::{Disk, DiskError};
+use busload_log::{Base, Lsn, OpenError, Read, ReplayError, read_durable};
+use busload_tables::{
+    Tables,
+    effect::{self, ApplyError, Effect, PartPosition},
+};
+
+use crate::{
+    Catalogue, Pace, Snapshot, SnapshotError, Stopped, Summary,
+    format::Header,
+    limits::{PACED_BYTES, PARTITION_BYTES_MIN},
+    partition::{PartitionReplay, Partitioner, overlapping, partition_bits},
+    writer::{SnapshotWriter, discard},
+};
+
+/// Reason why a snapshot was not made. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum MakeError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Log(OpenError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error("the snapshot before cannot be applied: {0}")]
+    Apply(#[from] ApplyError),
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+impl From<OpenError> for MakeError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Replay { source, .. } if source.is::<Stopped>() => Stopped.into(),
+            error => MakeError::Log(error),
+        }
+    }
+}
+
+/// What a new snapshot is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Last record to cover. Everything up to it must be durable.
+    pub durable: Lsn,
+    /// Random number; it keeps clients from choosing keys that all fall into one partition.
+    pub seed: u64,
+    /// Least bytes of effects for which a further partition is made.
+    pub partition_bytes_min: u64,
+}
+
+impl Wanted {
+    /// Asks for a snapshot of everything up to `durable`.
+    pub fn new(durable: Lsn, seed: u64) -> Self {
+        Self { durable, seed, partition_bytes_min: PARTITION_BYTES_MIN }
+    }
+}
+
+/// Makes a snapshot from the one before, `base`, and the log. It covers everything that is wanted,
+/// or everything up to the last record at which no transaction in several records is open. Returns
+/// `None` if `base` covers that already.
+pub fn make<D: Disk>(
+    disk: &D,
+    base: Option<&Snapshot<D::File>>,
+    wanted: Wanted,
+    pace: &mut dyn Pace,
+) -> Result<Option<Summary>, MakeError> {
+    let Some(plan) = Plan::new(disk, base, wanted, pace)? else { return Ok(None) };
+    let made = plan.write(disk, base, pace);
+    if made.is_err() {
+        // The error of the snapshot says more than one of its removal would.
+        let _ = discard(disk);
+    }
+    made.map(Some)
+}
+
+/// What a first reading of the log tells.
+struct Plan {
+    header: Header,
+    base: Option<Base>,
+}
+
+impl Plan {
+    fn new<D: Disk>(
+        disk: &D,
+        snapshot: Option<&Snapshot<D::File>>,
+        wanted: Wanted,
+        pace: &mut dyn Pace,
+    ) -> Result<Option<Self>, MakeError> {
+        let Wanted { durable, seed, partition_bytes_min } = wanted;
+        let base = snapshot.map(Snapshot::base);
+        let mut open_since = None;
+        let mut bytes = 0;
+        let read = read_paced(disk, base.as_ref(), durable, pace, &mut |lsn, record| {
+            bytes += record.len() as u64;
+            if effect::is_part(record)
+                && let Some(Effect::Part { position, .. }) =
+                    effect::decode(record).next().transpose()?
+            {
+                match position {
+                    PartPosition::First => open_since = Some(lsn),
+                    PartPosition::Next => {}
+                    PartPosition::Last => open_since = None,
+                }
+            }
+            Ok(())
+        })?;
+        let Some(read) = read else { return Ok(None) };
+        let lsn = open_since.map_or(durable, |first: Lsn| Lsn(first.0 - 1));
+        if lsn <= base.map_or(Lsn(0), |base| base.lsn) {
+            return Ok(None);
+        }
+        let all_bytes = bytes + snapshot.map_or(0, Snapshot::raw_bytes);
+        let header = Header {
+            log_id: read.log_id,
+            lsn,
+            segment: read.segment,
+            wall_ms: read.wall_ms,
+            seed: snapshot.map_or(seed, |snapshot| snapshot.header().seed),
+            partition_bits: partition_bits(all_bytes, partition_bytes_min),
+        };
+        Ok(Some(Self { header, base }))
+    }
+
+    fn write<D: Disk>(
+        &self,
+        disk: &D,
+        snapshot: Option<&Snapshot<D::File>>,
+        pace: &mut dyn Pace,
+    ) -> Result<Summary, MakeError> {
+        let mut writer = SnapshotWriter::begin(disk, self.header)?;
+        let base_catalogue = snapshot.map(|snapshot| snapshot.catalogue(disk)).transpose()?;
+        let base_catalogue = base_catalogue.unwrap_or_default();
+        let partitioner = Partitioner::new(self.header.seed, self.header.partition_bits);
+        let mut catalogue = Catalogue::default();
+        for partition in 0..1 << self.header.partition_bits {
+            let mut tables = Tables::new(self.header.seed ^ 1);
+            catalogue = Catalogue::default();
+            catalogue.note(&base_catalogue).map_err(ApplyError::from)?;
+            let mut replay = PartitionReplay::new(&mut tables, &partitioner, partition);
+            replay.push(&base_catalogue).map_err(apply_error)?;
+            if let Some(snapshot) = snapshot {
+                for older in overlapping(snapshot.header(), &self.header, partition) {
+                    for block in snapshot.blocks(disk, older) {
+                        replay.push(&block?).map_err(apply_error)?;
+                        pace.pace()?;
+                    }
+                }
+            }
+            let lsn = self.header.lsn;
+            read_paced(disk, self.base.as_ref(), lsn, pace, &mut |_, record| {
+                catalogue.note(record)?;
+                replay.push(record)
+            })?;
+            replay.finish();
+            write_partition(&mut writer, &tables, pace)?;
+        }
+        Ok(writer.finish(&catalogue)?)
+    }
+}
+
+/// Writes all entries of the tables.
+fn write_partition<D: Disk>(
+    writer: &mut SnapshotWriter<'_, D>,
+    tables: &Tables,
+    pace: &mut dyn Pace,
+) -> Result<(), MakeError> {
+    const PACED_ENTRIES: usize = 4096;
+    for table in tables.ids() {
+        for (index, entry) in tables.entries(table).enumerate() {
+            writer.entry(table, &entry)?;
+            if index % PACED_ENTRIES == 0 {
+                pace.pace()?;
+            }
+        }
+    }
+    Ok(writer.end_partition()?)
+}
+
+/// Reads records and calls the pacer now and then.
+fn read_paced<D: Disk>(
+    disk: &D,
+    base: Option<&Base>,
+    until: Lsn,
+    pace: &mut dyn Pace,
+    sink: &mut dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError>,
+) -> Result<Option<Read>, OpenError> {
+    let mut unpaced = 0;
+    read_durable(disk, base, until, &mut |record| {
+        unpaced += record.bytes.len();
+        if PACED_BYTES <= unpaced {
+            unpaced = 0;
+            pace.pace()?;
+        }
+        sink(record.lsn, record.bytes)
+    })
+}
+
+fn apply_error(error: ReplayError) -> MakeError {
+    match error.downcast::<ApplyError>() {
+        Ok(error) => MakeError::Apply(*error),
+        Err(_) => MakeError::Apply(ApplyError::MisplacedPart),
+    }
+}

@@ -1,0 +1,116 @@
+//! Partitions of the keys by hash, and the tables in which one is built.
+
+use busload_log::ReplayError;
+use busload_tables::{
+    Tables,
+    effect::{self, ApplyError, Effect, PartPosition, Replayer},
+};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+use crate::{format::Header, limits};
+
+/// Assigns each key to one of the partitions.
+pub(crate) struct Partitioner {
+    secrets: RapidSecrets,
+    bits: u32,
+}
+
+impl Partitioner {
+    pub fn new(seed: u64, bits: u32) -> Self {
+        Self { secrets: RapidSecrets::seed(seed), bits }
+    }
+
+    /// Returns the partition of a key: the first bits of its hash.
+    pub fn partition(&self, key: &[u8]) -> usize {
+        if self.bits == 0 {
+            return 0;
+        }
+        let hash = rapidhash_v3_seeded(key, &self.secrets);
+        usize::try_from(hash >> (u64::BITS - self.bits)).expect("a few bits fit")
+    }
+}
+
+/// Returns into how many partitions, as a power of two, so many bytes of effects are cut.
+pub(crate) fn partition_bits(bytes: u64, bytes_min: u64) -> u32 {
+    let partition_bytes = bytes_min.max(bytes / limits::PARTITION_FRACTION).max(1);
+    bytes.div_ceil(partition_bytes).next_power_of_two().ilog2().min(limits::PARTITION_BITS_MAX)
+}
+
+/// Returns the partitions of an older snapshot that hold keys of partition `wanted` of the new one.
+pub(crate) fn overlapping(
+    older: &Header,
+    new: &Header,
+    wanted: usize,
+) -> std::ops::RangeInclusive<usize> {
+    if older.seed != new.seed {
+        return 0..=(1 << older.partition_bits) - 1;
+    }
+    match older.partition_bits.checked_sub(new.partition_bits) {
+        Some(finer) => wanted << finer..=((wanted + 1) << finer) - 1,
+        None => {
+            let coarser = new.partition_bits - older.partition_bits;
+            wanted >> coarser..=wanted >> coarser
+        }
+    }
+}
+
+/// Tables in which the keys of one partition are built from all records.
+pub(crate) struct PartitionReplay<'t> {
+    replayer: Replayer<'t>,
+    partitioner: &'t Partitioner,
+    wanted: usize,
+    /// Effects of a record that concern the partition.
+    kept: Vec<u8>,
+    /// Parts of a transaction whose last part is still to come.
+    parts: Option<Vec<u8>>,
+}
+
+impl<'t> PartitionReplay<'t> {
+    pub fn new(tables: &'t mut Tables, partitioner: &'t Partitioner, wanted: usize) -> Self {
+        Self { replayer: Replayer::new(tables), partitioner, wanted, kept: Vec::new(), parts: None }
+    }
+
+    /// Applies the effects of a record that concern the partition.
+    pub fn push(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        if !effect::is_part(record) {
+            return self.push_whole(record);
+        }
+        let Some(Effect::Part { position, bytes }) = effect::decode(record).next().transpose()?
+        else {
+            return Err(ApplyError::MisplacedPart.into());
+        };
+        if position == PartPosition::First {
+            self.parts = Some(Vec::new());
+        }
+        let parts = self.parts.as_mut().ok_or(ApplyError::MisplacedPart)?;
+        parts.extend_from_slice(bytes);
+        if position != PartPosition::Last {
+            return Ok(());
+        }
+        let whole = self.parts.take().unwrap_or_default();
+        self.push_whole(&whole)
+    }
+
+    fn push_whole(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        self.kept.clear();
+        let mut effects = effect::decode(record);
+        loop {
+            let start = effects.offset();
+            let Some(effect) = effects.next().transpose()? else { break };
+            let is_wanted = match effect.key() {
+                Some(key) => self.partitioner.partition(key) == self.wanted,
+                // Changes of whole tables concern every partition.
+                None => true,
+            };
+            if is_wanted {
+                self.kept.extend_from_slice(&record[start..effects.offset()]);
+            }
+        }
+        if self.kept.is_empty() { Ok(()) } else { Ok(self.replayer.push(&self.kept)?) }
+    }
+
+    /// Applies what is still pending.
+    pub fn finish(self) {
+        self.replayer.finish();
+    }
+}

@@ -1,0 +1,243 @@
+//! Writes the file of a snapshot.
+
+use std::io::IoSlice;
+
+use busload_io::{Disk, DiskError, DiskErrorKind};
+use busload_log::Lsn;
+use busload_tables::{TableEntry, TableId, Value, effect};
+
+use crate::{
+    Catalogue,
+    format::{
+        BLOCK_HEADER_BYTES, BlockHeader, COMPRESSION_NONE, COMPRESSION_ZSTD, Footer, Header,
+        KIND_CATALOGUE, KIND_ENTRIES, PartitionEntry, TEMPORARY_NAME, snapshot_name,
+    },
+    limits::{BLOCK_BYTES, HASH_EFFECT_BYTES, OWN_BLOCK_BYTES, SYNC_BYTES},
+};
+
+/// Level of zstd: the fastest that is not negative.
+const ZSTD_LEVEL: i32 = 1;
+
+/// What a finished snapshot consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Name of the file.
+    pub name: String,
+    /// Last record that the snapshot covers.
+    pub lsn: Lsn,
+    /// Number of entries of tables.
+    pub entries: u64,
+    /// Length of the entries before compression.
+    pub raw_bytes: u64,
+    /// Length of the file.
+    pub file_bytes: u64,
+}
+
+/// Writer of a snapshot that is not finished. Its file has a temporary name.
+pub(crate) struct SnapshotWriter<'a, D: Disk> {
+    disk: &'a D,
+    file: D::File,
+    header: Header,
+    checksum_seed: u32,
+    /// Offset of the next block.
+    offset: u64,
+    unsynced: u64,
+    /// Number of the next block.
+    number: u64,
+    /// Effects of the block that is being filled.
+    block: Vec<u8>,
+    compressor: zstd::bulk::Compressor<'static>,
+    compressed: Vec<u8>,
+    partitions: Vec<PartitionEntry>,
+    current: PartitionEntry,
+}
+
+impl<'a, D: Disk> SnapshotWriter<'a, D> {
+    /// Begins the file; one that an earlier attempt left is replaced.
+    pub fn begin(disk: &'a D, header: Header) -> Result<Self, DiskError> {
+        discard(disk)?;
+        let file = disk.create(TEMPORARY_NAME)?;
+        let bytes = header.encode();
+        disk.write_at(&file, 0, &[IoSlice::new(&bytes)])?;
+        let offset = bytes.len() as u64;
+        Ok(Self {
+            disk,
+            file,
+            header,
+            checksum_seed: header.checksum_seed(),
+            offset,
+            unsynced: offset,
+            number: 0,
+            block: Vec::with_capacity(BLOCK_BYTES + HASH_EFFECT_BYTES),
+            compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("the level exists"),
+            compressed: Vec::new(),
+            partitions: Vec::with_capacity(1 << header.partition_bits),
+            current: PartitionEntry { offset, ..PartitionEntry::default() },
+        })
+    }
+
+    /// Adds an entry to the current partition.
+    pub fn entry(&mut self, table: TableId, entry: &TableEntry<'_>) -> Result<(), DiskError> {
+        let TableEntry { key, expiry, is_general, .. } = *entry;
+        self.current.entries += 1;
+        match entry.value {
+            Value::String(value) => {
+                self.string(table, key, value.as_slice(), expiry, is_general)?
+            }
+            Value::Hash(fields) => {
+                let mut pairs = fields.iter().peekable();
+                while pairs.peek().is_some() {
+                    self.fields(table, key, &mut pairs)?;
+                }
+                if let Some(at) = expiry {
+                    effect::expire(&mut self.block, table, key, at);
+                }
+            }
+        }
+        self.write_if_full()
+    }
+
+    fn string(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<i64>,
+        is_general: bool,
+    ) -> Result<(), DiskError> {
+        let is_long = OWN_BLOCK_BYTES <= value.len();
+        if is_long {
+            self.write_block(KIND_ENTRIES)?;
+        }
+        // What was patched stays so: a put would clear the mark.
+        if is_general {
+            effect::patch_header(&mut self.block, table, key, 0, value.len());
+        } else {
+            effect::put_header(&mut self.block, table, key, expiry, value.len());
+        }
+        if is_long {
+            let head = std::mem::take(&mut self.block);
+            self.write_parts(KIND_ENTRIES, COMPRESSION_NONE, &[&head, value], None)?;
+            self.block = head;
+            self.block.clear();
+        } else {
+            self.block.extend_from_slice(value);
+        }
+        if let Some(at) = expiry.filter(|_| is_general) {
+            effect::expire(&mut self.block, table, key, at);
+        }
+        Ok(())
+    }
+
+    /// Adds fields of a hash, as many as one effect takes.
+    fn fields<'f>(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        pairs: &mut std::iter::Peekable<impl Iterator<Item = (&'f [u8], &'f [u8])>>,
+    ) -> Result<(), DiskError> {
+        let (mut encoded, mut count) = (Vec::new(), 0);
+        while let Some((field, value)) = pairs.next_if(|_| encoded.len() < HASH_EFFECT_BYTES) {
+            effect::hash_put_pair(&mut encoded, field, value);
+            count += 1;
+        }
+        effect::hash_put_header(&mut self.block, table, key, count);
+        self.block.extend_from_slice(&encoded);
+        self.write_if_full()
+    }
+
+    /// Ends the current partition and begins the next one.
+    pub fn end_partition(&mut self) -> Result<(), DiskError> {
+        self.write_block(KIND_ENTRIES)?;
+        let next = PartitionEntry { offset: self.offset, ..PartitionEntry::default() };
+        self.partitions.push(std::mem::replace(&mut self.current, next));
+        Ok(())
+    }
+
+    /// Writes the rest of the file and gives it its name. When this returns it is durable.
+    pub fn finish(mut self, catalogue: &Catalogue) -> Result<Summary, DiskError> {
+        let (catalogue_offset, catalogue_number) = (self.offset, self.number);
+        self.block = catalogue.encode();
+        self.write_block_even_if_empty(KIND_CATALOGUE)?;
+        let partitions = std::mem::take(&mut self.partitions);
+        let sum = |field: fn(&PartitionEntry) -> u64| partitions.iter().map(field).sum();
+        let (entries, raw_bytes) = (sum(|entry| entry.entries), sum(|entry| entry.raw_bytes));
+        let footer = Footer { partitions, catalogue_offset, catalogue_number };
+        let bytes = footer.encode(self.checksum_seed, self.offset);
+        self.disk.write_at(&self.file, self.offset, &[IoSlice::new(&bytes)])?;
+        self.disk.sync(&self.file)?;
+        let name = snapshot_name(self.header.lsn);
+        self.disk.rename(TEMPORARY_NAME, &name)?;
+        self.disk.sync_directory()?;
+        let file_bytes = self.offset + bytes.len() as u64;
+        Ok(Summary { name, lsn: self.header.lsn, entries, raw_bytes, file_bytes })
+    }
+
+    fn write_if_full(&mut self) -> Result<(), DiskError> {
+        if self.block.len() < BLOCK_BYTES { Ok(()) } else { self.write_block(KIND_ENTRIES) }
+    }
+
+    fn write_block(&mut self, kind: u8) -> Result<(), DiskError> {
+        if self.block.is_empty() { Ok(()) } else { self.write_block_even_if_empty(kind) }
+    }
+
+    fn write_block_even_if_empty(&mut self, kind: u8) -> Result<(), DiskError> {
+        let block = std::mem::take(&mut self.block);
+        let mut compressed = std::mem::take(&mut self.compressed);
+        compressed.clear();
+        compressed.reserve(zstd::zstd_safe::compress_bound(block.len()));
+        let written = match self.compressor.compress_to_buffer(&block, &mut compressed) {
+            Ok(length) if length < block.len() => {
+                let raw_bytes = block.len();
+                self.write_parts(kind, COMPRESSION_ZSTD, &[&compressed], Some(raw_bytes))
+            }
+            _ => self.write_parts(kind, COMPRESSION_NONE, &[&block], None),
+        };
+        (self.block, self.compressed) = (block, compressed);
+        self.block.clear();
+        written
+    }
+
+    fn write_parts(
+        &mut self,
+        kind: u8,
+        compression: u8,
+        stored: &[&[u8]],
+        raw_bytes: Option<usize>,
+    ) -> Result<(), DiskError> {
+        let stored_bytes: usize = stored.iter().map(|part| part.len()).sum();
+        let raw_bytes = raw_bytes.unwrap_or(stored_bytes);
+        let length = |bytes| u32::try_from(bytes).expect("a block holds less than 4 GiB");
+        let header = BlockHeader {
+            checksum: 0,
+            stored_bytes: length(stored_bytes),
+            raw_bytes: length(raw_bytes),
+            number: self.number,
+            kind,
+            compression,
+        };
+        let header = header.encode(self.checksum_seed, stored);
+        let mut slices = vec![IoSlice::new(&header)];
+        slices.extend(stored.iter().map(|part| IoSlice::new(part)));
+        self.disk.write_at(&self.file, self.offset, &slices)?;
+        let bytes = (BLOCK_HEADER_BYTES + stored_bytes) as u64;
+        self.offset += bytes;
+        self.unsynced += bytes;
+        self.number += 1;
+        self.current.blocks += 1;
+        self.current.raw_bytes += raw_bytes as u64;
+        if SYNC_BYTES <= self.unsynced {
+            self.disk.sync(&self.file)?;
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
+}
+
+/// Removes the file of a snapshot that was not finished, if there is one.
+pub(crate) fn discard<D: Disk>(disk: &D) -> Result<(), DiskError> {
+    match disk.remove(TEMPORARY_NAME) {
+        Err(error) if error.kind != DiskErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,70 @@
+//! Crashes and faults while a snapshot is made and the log behind the older one is removed.
+
+use busload_io::{
+    DiskErrorKind, DiskOperation,
+    sim::{CrashKind, Fault, SimDisk, SimRng},
+};
+use busload_log::remove_covered;
+
+use crate::world::World;
+
+/// Builds a world with one snapshot and a log behind it.
+fn prepared(seed: u64) -> World {
+    let mut world = World::start(SimDisk::new(), seed);
+    world.work(700);
+    world.make().unwrap().unwrap();
+    world.work(700);
+    world
+}
+
+/// Makes the next snapshot and removes what is covered, as the maintenance thread does.
+fn make_and_trim(world: &mut World) -> Result<(), String> {
+    let older = world.newest().unwrap().header().lsn;
+    world.make().map_err(|error| error.to_string())?;
+    remove_covered(&world.disk, &world.progress, older).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+#[test]
+fn a_crash_at_any_step_loses_nothing() {
+    let mut steps = 0;
+    for seed in 0..6 {
+        for at in 0.. {
+            let mut world = prepared(seed);
+            let contents = world.contents();
+            world.disk.crash_at(world.disk.operation_count() + at);
+            let ended = make_and_trim(&mut world).is_ok();
+            for kind in [CrashKind::DropUnsynced, CrashKind::AnySubset, CrashKind::KeepAll] {
+                let left = world.disk.crash(&mut SimRng::new(seed * 1_000 + at), kind);
+                let again = World::start(left, 5);
+                assert_eq!(again.contents(), contents, "seed {seed} step {at} {kind:?}");
+            }
+            steps += 1;
+            if ended {
+                break;
+            }
+        }
+    }
+    assert!(60 < steps, "{steps} steps");
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_written_changes_nothing_and_is_made_later() {
+    for (operation, kind) in [
+        (DiskOperation::Write, DiskErrorKind::NoSpace),
+        (DiskOperation::Write, DiskErrorKind::Failed),
+        (DiskOperation::Sync, DiskErrorKind::Failed),
+        (DiskOperation::Rename, DiskErrorKind::Failed),
+        (DiskOperation::Create, DiskErrorKind::NoSpace),
+        (DiskOperation::SyncDirectory, DiskErrorKind::Failed),
+    ] {
+        let mut world = prepared(9);
+        let contents = world.contents();
+        world.disk.inject(Fault::once(operation, 0, kind));
+        assert!(make_and_trim(&mut world).is_err(), "{operation:?} {kind:?}");
+        let left = world.disk.crash(&mut SimRng::new(1), CrashKind::DropUnsynced);
+        assert_eq!(World::start(left, 2).contents(), contents, "{operation:?} {kind:?}");
+        world.make().unwrap();
+        assert_eq!(world.restart(3).contents(), contents, "{operation:?} {kind:?}");
+    }
+}

@@ -1,0 +1,107 @@
+//! The thread that makes snapshots, on a real clock and a simulated disk.
+
+use std::{sync::Arc, thread};
+
+use busload_io::{
+    DiskErrorKind, DiskOperation, RealClock,
+    sim::{Fault, SimDisk},
+};
+use busload_snapshot::{Control, Maintenance, Settings, newest_first};
+
+use crate::world::World;
+
+/// Runs the thread while `body` runs.
+fn with_thread(world: &mut World, settings: Settings, body: impl FnOnce(&mut World, &Control)) {
+    let control = Arc::new(Control::default());
+    let maintenance = Maintenance::new(
+        world.disk.clone(),
+        RealClock::new(),
+        world.progress.clone(),
+        Arc::clone(&control),
+        settings,
+        world.loaded,
+        world.report.bytes,
+        7,
+    )
+    .unwrap();
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| maintenance.run());
+        body(world, &control);
+        control.stop();
+        thread.join().unwrap();
+    });
+}
+
+const ON_REQUEST: Settings = Settings { automatic: false, log_bytes_min: 0, cpu_percent: 100 };
+
+#[test]
+fn requested_snapshots_are_made_two_are_kept_and_the_log_stays_short() {
+    let mut world = World::start(SimDisk::new(), 1);
+    with_thread(&mut world, ON_REQUEST, |world, control| {
+        for round in 1..=6 {
+            world.work(700);
+            let status = control.wait_for(control.request());
+            assert_eq!((status.made, status.error), (round, None));
+            assert_eq!(status.lsn, world.progress.durable());
+        }
+        assert_eq!(newest_first(&world.disk).unwrap().len(), 2);
+        assert!(!busload_log::is_whole(&world.disk).unwrap());
+    });
+    let contents = world.contents();
+    let mut world = world.restart(2);
+    assert_eq!(world.contents(), contents);
+    // The thread of the next process goes on from what it finds.
+    with_thread(&mut world, ON_REQUEST, |world, control| {
+        world.work(300);
+        assert_eq!(control.wait_for(control.request()).made, 1);
+        assert_eq!(newest_first(&world.disk).unwrap().len(), 2);
+    });
+    let contents = world.contents();
+    assert_eq!(world.restart(3).contents(), contents);
+}
+
+#[test]
+fn a_log_that_has_grown_is_followed_by_a_snapshot_without_being_asked() {
+    let mut world = World::start(SimDisk::new(), 1);
+    let settings = Settings { automatic: true, log_bytes_min: 1, cpu_percent: 100 };
+    with_thread(&mut world, settings, |world, control| {
+        world.work(10);
+        while control.status().made == 0 {
+            thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn a_failure_is_told_and_the_next_request_succeeds() {
+    let mut world = World::start(SimDisk::new(), 4);
+    world.work(300);
+    world
+        .disk
+        .inject(Fault::once(DiskOperation::Write, 0, DiskErrorKind::NoSpace).on("snapshot.new"));
+    with_thread(&mut world, ON_REQUEST, |_, control| {
+        let failed = control.wait_for(control.request());
+        assert!(failed.error.unwrap().contains("snapshot.new"));
+        assert_eq!((failed.made, failed.failed), (0, 1));
+        let status = control.wait_for(control.request());
+        assert_eq!((status.made, status.failed, status.error), (1, 1, None));
+    });
+}
+
+#[test]
+fn a_base_that_does_not_verify_any_more_is_passed_over() {
+    let mut world = World::start(SimDisk::new(), 5);
+    with_thread(&mut world, ON_REQUEST, |world, control| {
+        for _ in 0..3 {
+            world.work(500);
+            control.wait_for(control.request());
+        }
+        let newest = newest_first(&world.disk).unwrap()[0];
+        world.disk.flip_bit(&busload_snapshot::format::snapshot_name(newest), 200, 1);
+        world.work(500);
+        let status = control.wait_for(control.request());
+        assert_eq!((status.made, status.error), (4, None));
+    });
+    let contents = world.contents();
+    assert_eq!(world.restart(6).contents(), contents);
+}
