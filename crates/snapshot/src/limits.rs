@@ -43,6 +43,12 @@ pub const PAUSE_MAX_MS: u64 = 100;
 /// Interval at which the thread looks how much the log has grown.
 pub const LOOK_INTERVAL_MS: u64 = 500;
 
+/// Longest time that a requested snapshot waits for what it is to cover to become durable.
+pub const DURABLE_WAIT_MS: u64 = 1_000;
+
+/// Interval at which it looks whether that is so.
+pub const DURABLE_LOOK_MS: u64 = 2;
+
 /// Pause after a snapshot that could not be made, before the next attempt.
 pub const RETRY_INTERVAL_MS: u64 = 30_000;
 

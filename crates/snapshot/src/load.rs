@@ -32,15 +32,16 @@ pub fn newest_first<D: Disk>(disk: &D) -> Result<Vec<Lsn>, DiskError> {
     Ok(lsns)
 }
 
-/// Loads a snapshot into tables whose hash has this seed. A second thread reads, verifies and
-/// decompresses ahead. `progress` is called with the number of bytes of entries loaded so far.
+/// Loads a snapshot into tables. Their hash has the snapshot's seed, so the entries come in the
+/// order in which the tables keep them, which is several times as fast as any other. A second
+/// thread reads, verifies and decompresses ahead. `progress` is called with the number of bytes of
+/// entries loaded so far.
 ///
 /// # Errors
 /// If any block does not verify, or holds something that no snapshot holds.
 pub fn load<D>(
     disk: &D,
     snapshot: &Snapshot<D::File>,
-    seed: u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Loaded, MakeError>
 where
@@ -48,7 +49,7 @@ where
     D::File: Sync,
 {
     let mut catalogue = Catalogue::default();
-    let mut tables = Tables::new(seed);
+    let mut tables = Tables::new(snapshot.header().seed);
     let mut replayer = Replayer::new(&mut tables);
     let record = snapshot.catalogue(disk)?;
     catalogue.note(&record).map_err(ApplyError::from)?;

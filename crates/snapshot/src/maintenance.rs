@@ -12,7 +12,10 @@ use busload_log::{Lsn, Progress, remove_covered};
 use crate::{
     MakeError, Pacer, Snapshot, SnapshotError, Stopped, Summary, Wanted,
     format::{lsn_of_name, snapshot_name},
-    limits::{CPU_PERCENT, KEPT_COUNT, LOG_BYTES_MIN, LOOK_INTERVAL_MS, RETRY_INTERVAL_MS},
+    limits::{
+        CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN, LOOK_INTERVAL_MS,
+        RETRY_INTERVAL_MS,
+    },
     make, newest_first,
 };
 
@@ -75,15 +78,19 @@ pub struct Control {
 #[derive(Debug, Default)]
 struct State {
     status: Status,
+    /// Last record that the requests so far ask for.
+    requested_lsn: Lsn,
     stop: bool,
 }
 
 impl Control {
-    /// Asks for a snapshot of everything that is durable by now. Returns the number of the
-    /// request: it is done when [`Status::answered`] has reached it.
-    pub fn request(&self) -> u64 {
+    /// Asks for a snapshot of everything up to `lsn`. What of it does not become durable within
+    /// [`limits::DURABLE_WAIT_MS`](crate::limits::DURABLE_WAIT_MS) is left out. Returns the number
+    /// of the request: it is done when [`Status::answered`] has reached it.
+    pub fn request(&self, lsn: Lsn) -> u64 {
         let mut state = self.lock();
         state.status.requested += 1;
+        state.requested_lsn = state.requested_lsn.max(lsn);
         self.changed.notify_all();
         state.status.requested
     }
@@ -123,6 +130,18 @@ impl Control {
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, idle);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.stop { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Waits until what the requests ask for is durable, but not long: the log may have stopped, or
+    /// a table may leave it to the system when to sync.
+    fn wait_until_durable(&self, progress: &Progress) -> Result<(), Stopped> {
+        for _ in 0..DURABLE_WAIT_MS / DURABLE_LOOK_MS {
+            if self.lock().requested_lsn <= progress.durable() {
+                break;
+            }
+            self.pause(Duration::from_millis(DURABLE_LOOK_MS))?;
+        }
+        Ok(())
     }
 
     /// Waits for this long.
@@ -259,6 +278,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
     }
 
     fn make_and_trim(&mut self) -> Result<Option<Summary>, MakeError> {
+        self.control.wait_until_durable(&self.progress)?;
         let covered_bytes = self.recovered_bytes + self.progress.stats().bytes;
         let made = self.make();
         if let Ok(Some(summary)) = &made {

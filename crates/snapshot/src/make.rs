@@ -11,7 +11,7 @@ use crate::{
     Catalogue, Pace, Snapshot, SnapshotError, Stopped, Summary,
     format::Header,
     limits::{PACED_BYTES, PARTITION_BYTES_MIN},
-    partition::{PartitionReplay, Partitioner, overlapping, partition_bits},
+    partition::{PartitionReplay, overlapping, partition_bits},
     writer::{SnapshotWriter, discard},
 };
 
@@ -133,13 +133,13 @@ impl Plan {
         let mut writer = SnapshotWriter::begin(disk, self.header)?;
         let base_catalogue = snapshot.map(|snapshot| snapshot.catalogue(disk)).transpose()?;
         let base_catalogue = base_catalogue.unwrap_or_default();
-        let partitioner = Partitioner::new(self.header.seed, self.header.partition_bits);
         let mut catalogue = Catalogue::default();
         for partition in 0..1 << self.header.partition_bits {
-            let mut tables = Tables::new(self.header.seed ^ 1);
+            let mut tables = Tables::new(self.header.seed);
             catalogue = Catalogue::default();
             catalogue.note(&base_catalogue).map_err(ApplyError::from)?;
-            let mut replay = PartitionReplay::new(&mut tables, &partitioner, partition);
+            let mut replay =
+                PartitionReplay::new(&mut tables, self.header.partition_bits, partition);
             replay.push(&base_catalogue).map_err(apply_error)?;
             if let Some(snapshot) = snapshot {
                 for older in overlapping(snapshot.header(), &self.header, partition) {

@@ -1,34 +1,11 @@
 //! Partitions of the keys by hash, and the tables in which one is built.
 
+use crate::{format::Header, limits};
 use busload_log::ReplayError;
 use busload_tables::{
-    Tables,
+    KeyHash, Tables,
     effect::{self, ApplyError, Effect, PartPosition, Replayer},
 };
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
-
-use crate::{format::Header, limits};
-
-/// Assigns each key to one of the partitions.
-pub(crate) struct Partitioner {
-    secrets: RapidSecrets,
-    bits: u32,
-}
-
-impl Partitioner {
-    pub fn new(seed: u64, bits: u32) -> Self {
-        Self { secrets: RapidSecrets::seed(seed), bits }
-    }
-
-    /// Returns the partition of a key: the first bits of its hash.
-    pub fn partition(&self, key: &[u8]) -> usize {
-        if self.bits == 0 {
-            return 0;
-        }
-        let hash = rapidhash_v3_seeded(key, &self.secrets);
-        usize::try_from(hash >> (u64::BITS - self.bits)).expect("a few bits fit")
-    }
-}
 
 /// Returns into how many partitions, as a power of two, so many bytes of effects are cut.
 pub(crate) fn partition_bits(bytes: u64, bytes_min: u64) -> u32 {
@@ -57,8 +34,10 @@ pub(crate) fn overlapping(
 /// Tables in which the keys of one partition are built from all records.
 pub(crate) struct PartitionReplay<'t> {
     replayer: Replayer<'t>,
-    partitioner: &'t Partitioner,
-    wanted: usize,
+    /// Number of partitions, as a power of two, and that of this one: the first bits of the keys'
+    /// hashes.
+    bits: u32,
+    wanted: u64,
     /// Effects of a record that concern the partition.
     kept: Vec<u8>,
     /// Parts of a transaction whose last part is still to come.
@@ -66,8 +45,9 @@ pub(crate) struct PartitionReplay<'t> {
 }
 
 impl<'t> PartitionReplay<'t> {
-    pub fn new(tables: &'t mut Tables, partitioner: &'t Partitioner, wanted: usize) -> Self {
-        Self { replayer: Replayer::new(tables), partitioner, wanted, kept: Vec::new(), parts: None }
+    pub fn new(tables: &'t mut Tables, bits: u32, wanted: usize) -> Self {
+        let (replayer, wanted) = (Replayer::new(tables), wanted as u64);
+        Self { replayer, bits, wanted, kept: Vec::new(), parts: None }
     }
 
     /// Applies the effects of a record that concern the partition.
@@ -97,16 +77,20 @@ impl<'t> PartitionReplay<'t> {
         loop {
             let start = effects.offset();
             let Some(effect) = effects.next().transpose()? else { break };
-            let is_wanted = match effect.key() {
-                Some(key) => self.partitioner.partition(key) == self.wanted,
-                // Changes of whole tables concern every partition.
-                None => true,
-            };
-            if is_wanted {
-                self.kept.extend_from_slice(&record[start..effects.offset()]);
+            // Changes of whole tables concern every partition.
+            if effect.key().is_none_or(|key| self.is_wanted(self.replayer.hash(key))) {
+                let end = effects.offset();
+                if end - start == record.len() {
+                    return Ok(self.replayer.push(record)?);
+                }
+                self.kept.extend_from_slice(&record[start..end]);
             }
         }
         if self.kept.is_empty() { Ok(()) } else { Ok(self.replayer.push(&self.kept)?) }
+    }
+
+    fn is_wanted(&self, KeyHash(hash): KeyHash) -> bool {
+        self.bits == 0 || hash >> (u64::BITS - self.bits) == self.wanted
     }
 
     /// Applies what is still pending.

@@ -26,14 +26,14 @@ pub(super) fn bgsave(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if cursor.left() != 0 {
         return Err(CommandError::Syntax);
     }
-    tx.snapshots.request();
+    tx.request_snapshot();
     call.reply.simple("Background saving started");
     Ok(())
 }
 
 /// Does what BGSAVE does: the log has no other form to be rewritten into.
 pub(super) fn bgrewriteaof(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    tx.snapshots.request();
+    tx.request_snapshot();
     call.reply.simple("Background append only file rewriting started");
     Ok(())
 }
@@ -58,7 +58,7 @@ struct Save {
 
 impl Work for Save {
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
-        let request = *self.request.get_or_insert_with(|| tx.snapshots.request());
+        let request = *self.request.get_or_insert_with(|| tx.request_snapshot());
         let status = tx.snapshots.status();
         if status.answered < request {
             return Ok(Step::Wait);

@@ -154,6 +154,11 @@ pub struct Tx {
 }
 
 impl Tx {
+    /// Asks for a snapshot of everything that was executed so far. Returns the request's number.
+    pub(crate) fn request_snapshot(&self) -> u64 {
+        self.snapshots.request(busload_log::Lsn(self.log.next_lsn().0 - 1))
+    }
+
     /// Executes a batch. The caller then calls [`Tx::end_turn`] (after all batches of the turn) and
     /// returns the batch to its net stage.
     pub fn execute(&mut self, batch: &mut RequestBatch, now: Now) {

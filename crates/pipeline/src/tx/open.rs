@@ -128,11 +128,9 @@ where
     D::File: Sync,
 {
     let lock = busload_log::lock(&disk).map_err(StartError::Log)?;
-    let seed = rng.next_u64();
-    let loaded = load_newest(&disk, seed, say)?;
-    let (mut tables, mut catalogue, snapshot) = match loaded {
+    let (mut tables, mut catalogue, snapshot) = match load_newest(&disk, say)? {
         Some((loaded, snapshot)) => (loaded.tables, loaded.catalogue, Some(snapshot)),
-        None => (Tables::new(seed), Catalogue::default(), None),
+        None => (Tables::new(rng.next_u64()), Catalogue::default(), None),
     };
     let base = snapshot.as_ref().map(Snapshot::base);
     let mut replayer = Replayer::new(&mut tables);
@@ -211,7 +209,6 @@ const PROGRESS_RECORDS: u64 = 1 << 16;
 /// Loads the newest snapshot that verifies, if there is one.
 fn load_newest<D>(
     disk: &D,
-    seed: u64,
     say: ReportProgress<'_>,
 ) -> Result<Option<(busload_snapshot::Loaded, Snapshot<D::File>)>, StartError>
 where
@@ -223,7 +220,7 @@ where
         let loaded = Snapshot::open(disk, lsn).map_err(MakeError::Snapshot).and_then(|snapshot| {
             let total = snapshot.raw_bytes();
             let mut progress = |bytes| say(RecoveryProgress::Snapshot(bytes, total));
-            Ok((busload_snapshot::load(disk, &snapshot, seed, &mut progress)?, snapshot))
+            Ok((busload_snapshot::load(disk, &snapshot, &mut progress)?, snapshot))
         });
         match loaded {
             Ok(loaded) => return Ok(Some(loaded)),

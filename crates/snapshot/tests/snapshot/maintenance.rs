@@ -6,9 +6,14 @@ use busload_io::{
     DiskErrorKind, DiskOperation, RealClock,
     sim::{Fault, SimDisk},
 };
-use busload_snapshot::{Control, Maintenance, Settings, newest_first};
+use busload_snapshot::{Control, Maintenance, Settings, Status, newest_first};
 
 use crate::world::World;
+
+/// Asks for a snapshot of everything and waits for it.
+fn made(world: &World, control: &Control) -> Status {
+    control.wait_for(control.request(world.progress.durable()))
+}
 
 /// Runs the thread while `body` runs.
 fn with_thread(world: &mut World, settings: Settings, body: impl FnOnce(&mut World, &Control)) {
@@ -40,7 +45,7 @@ fn requested_snapshots_are_made_two_are_kept_and_the_log_stays_short() {
     with_thread(&mut world, ON_REQUEST, |world, control| {
         for round in 1..=6 {
             world.work(700);
-            let status = control.wait_for(control.request());
+            let status = made(world, control);
             assert_eq!((status.made, status.error), (round, None));
             assert_eq!(status.lsn, world.progress.durable());
         }
@@ -53,7 +58,7 @@ fn requested_snapshots_are_made_two_are_kept_and_the_log_stays_short() {
     // The thread of the next process goes on from what it finds.
     with_thread(&mut world, ON_REQUEST, |world, control| {
         world.work(300);
-        assert_eq!(control.wait_for(control.request()).made, 1);
+        assert_eq!(made(world, control).made, 1);
         assert_eq!(newest_first(&world.disk).unwrap().len(), 2);
     });
     let contents = world.contents();
@@ -79,11 +84,11 @@ fn a_failure_is_told_and_the_next_request_succeeds() {
     world
         .disk
         .inject(Fault::once(DiskOperation::Write, 0, DiskErrorKind::NoSpace).on("snapshot.new"));
-    with_thread(&mut world, ON_REQUEST, |_, control| {
-        let failed = control.wait_for(control.request());
+    with_thread(&mut world, ON_REQUEST, |world, control| {
+        let failed = made(world, control);
         assert!(failed.error.unwrap().contains("snapshot.new"));
         assert_eq!((failed.made, failed.failed), (0, 1));
-        let status = control.wait_for(control.request());
+        let status = made(world, control);
         assert_eq!((status.made, status.failed, status.error), (1, 1, None));
     });
 }
@@ -94,12 +99,12 @@ fn a_base_that_does_not_verify_any_more_is_passed_over() {
     with_thread(&mut world, ON_REQUEST, |world, control| {
         for _ in 0..3 {
             world.work(500);
-            control.wait_for(control.request());
+            made(world, control);
         }
         let newest = newest_first(&world.disk).unwrap()[0];
         world.disk.flip_bit(&busload_snapshot::format::snapshot_name(newest), 200, 1);
         world.work(500);
-        let status = control.wait_for(control.request());
+        let status = made(world, control);
         assert_eq!((status.made, status.error), (4, None));
     });
     let contents = world.contents();

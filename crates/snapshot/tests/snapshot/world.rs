@@ -70,7 +70,7 @@ impl World {
         let mut base = None;
         for lsn in newest_first(&disk).unwrap() {
             let Ok(snapshot) = Snapshot::open(&disk, lsn) else { continue };
-            let Ok(loaded) = load(&disk, &snapshot, seed, &mut |_| {}) else { continue };
+            let Ok(loaded) = load(&disk, &snapshot, &mut |_| {}) else { continue };
             (tables, catalogue) = (loaded.tables, loaded.catalogue);
             base = Some(snapshot.base());
             break;

@@ -110,6 +110,12 @@ impl<'t> Replayer<'t> {
         }
     }
 
+    /// Returns the hash of a key, as [`Tables::hash`] does.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        self.tables.hash(key)
+    }
+
     /// Takes one record.
     ///
     /// # Errors
