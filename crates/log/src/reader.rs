@@ -11,7 +11,7 @@ use crate::{
     recovery::{find_segments_in_use, numbered_segments, read_header, walk_durable},
 };
 
-/// Result of [`read_durable`].
+/// Summary of what [`read_durable`] has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// Id of the log.

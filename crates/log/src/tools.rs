@@ -82,7 +82,8 @@ pub fn verify<D: Disk>(disk: &D, base: Option<&Base>) -> Result<VerifyReport, Op
     Ok(VerifyReport { segments: reports, problems, verdict })
 }
 
-/// Gives every record from `from` on that `base` does not cover to `sink`, as a start would recover them.
+/// Gives every record from `from` on that `base` does not cover to `sink`, as a start would recover
+/// them.
 pub fn dump<D: Disk>(
     disk: &D,
     base: Option<&Base>,

@@ -1,5 +1,5 @@
-//! Recovers the tables at a start from the newest snapshot and the log, reports progress and outcome
-//! to the user, and starts the threads of the log and of the snapshots.
+//! Recovers the tables at a start from the newest snapshot and the log, reports progress and
+//! outcome to the user, and starts the threads of the log and of the snapshots.
 
 use std::{
     fs,
@@ -88,9 +88,11 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
         opened.progress.clone(),
         Arc::clone(&opened.snapshots),
         config.snapshots,
-        opened.snapshot.as_ref().map(|snapshot| snapshot.lsn),
-        opened.report.bytes,
-        OsRng::new().next_u64(),
+        busload_snapshot::Recovered {
+            newest: opened.snapshot.as_ref().map(|snapshot| snapshot.lsn),
+            log_bytes: opened.report.bytes,
+            seed: OsRng::new().next_u64(),
+        },
     )
     .map_err(|error| Failure::run(error.to_string()))?;
     let thread = spawn("snapshots", || {

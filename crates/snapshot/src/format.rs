@@ -78,7 +78,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Encodes the header.
+    /// Encodes the header with its checksum.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         put(&mut bytes, 0, &HEADER_MAGIC);
@@ -94,7 +94,7 @@ impl Header {
         bytes
     }
 
-    /// Decodes a header.
+    /// Decodes a header and verifies its checksum.
     pub fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
         if bytes.len() != HEADER_BYTES || bytes[..8] != HEADER_MAGIC {
             return Err(DecodeError::Invalid);
@@ -190,7 +190,7 @@ pub fn block_checksum(seed: u32, header: &[u8], stored: &[&[u8]]) -> u32 {
 pub struct PartitionEntry {
     /// Offset of the first block in the file.
     pub offset: u64,
-    /// Number of blocks.
+    /// Number of its blocks in the file.
     pub blocks: u64,
     /// Number of entries of tables.
     pub entries: u64,
@@ -237,7 +237,7 @@ impl Footer {
         Ok(u64_at(tail, 16))
     }
 
-    /// Decodes index and tail.
+    /// Decodes index and tail and verifies their checksum.
     pub fn decode(seed: u32, partition_bits: u32, bytes: &[u8]) -> Result<Footer, DecodeError> {
         let count = 1_usize << partition_bits;
         if bytes.len() != count * PARTITION_ENTRY_BYTES + TAIL_BYTES {
@@ -281,3 +281,6 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(array(bytes, offset))
 }
+
+#[cfg(test)]
+mod page_tests;

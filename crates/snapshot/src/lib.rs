@@ -38,7 +38,7 @@ mod writer;
 
 pub use catalogue::{Catalogue, KnownTable};
 pub use load::{Loaded, load, newest_first};
-pub use maintenance::{Control, Maintenance, Settings, Status};
+pub use maintenance::{Control, Maintenance, Recovered, Settings, Status};
 pub use make::{MakeError, Wanted, make};
 pub use pacer::{Pace, Pacer, Stopped};
 pub use reader::{InvalidSnapshot, Snapshot, SnapshotError};

@@ -54,7 +54,7 @@ pub struct Status {
     /// Time of day at which the newest snapshot was finished since the start, in milliseconds
     /// since 1970.
     pub finished_ms: Option<i64>,
-    /// How long the last snapshot took.
+    /// Duration of the making of the last snapshot.
     pub took: Option<Duration>,
     /// Number of entries of the newest snapshot.
     pub entries: u64,
@@ -152,7 +152,18 @@ impl Control {
     }
 }
 
-/// The thread's work.
+/// Facts about the recovery that the thread goes on from.
+#[derive(Clone, Copy, Debug)]
+pub struct Recovered {
+    /// Snapshot that was loaded.
+    pub newest: Option<Lsn>,
+    /// Length of the log behind it.
+    pub log_bytes: u64,
+    /// Random number for the hash of a first snapshot.
+    pub seed: u64,
+}
+
+/// State of the thread that makes snapshots.
 #[derive(Debug)]
 pub struct Maintenance<D: Disk, C> {
     disk: D,
@@ -171,18 +182,16 @@ pub struct Maintenance<D: Disk, C> {
 }
 
 impl<D: Disk, C: Clock> Maintenance<D, C> {
-    /// Prepares the thread for a log that was recovered from the snapshot `newest` and so many
-    /// bytes behind it. `seed` is random.
+    /// Prepares the thread for a log that was recovered.
     pub fn new(
         disk: D,
         clock: C,
         progress: Progress,
         control: Arc<Control>,
         settings: Settings,
-        newest: Option<Lsn>,
-        recovered_bytes: u64,
-        seed: u64,
+        recovered: Recovered,
     ) -> Result<Self, SnapshotError> {
+        let Recovered { newest, log_bytes, seed } = recovered;
         let mut kept = Vec::new();
         for lsn in newest_first(&disk)? {
             if newest.is_some_and(|newest| lsn <= newest) && kept.len() < KEPT_COUNT {
@@ -208,7 +217,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             settings,
             kept,
             seed,
-            recovered_bytes,
+            recovered_bytes: log_bytes,
             covered_bytes: 0,
             retry_at: Duration::ZERO,
         })

@@ -40,7 +40,7 @@ impl From<OpenError> for MakeError {
     }
 }
 
-/// What a new snapshot is to be.
+/// Properties of a snapshot that is to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Last record to cover. Everything up to it must be durable.
@@ -76,7 +76,7 @@ pub fn make<D: Disk>(
     made.map(Some)
 }
 
-/// What a first reading of the log tells.
+/// Result of a first reading of the log.
 struct Plan {
     header: Header,
     base: Option<Base>,
@@ -179,13 +179,16 @@ fn write_partition<D: Disk>(
     Ok(writer.end_partition()?)
 }
 
+/// Callback that takes the records of the log.
+type Sink<'a> = dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError> + 'a;
+
 /// Reads records and calls the pacer now and then.
 fn read_paced<D: Disk>(
     disk: &D,
     base: Option<&Base>,
     until: Lsn,
     pace: &mut dyn Pace,
-    sink: &mut dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError>,
+    sink: &mut Sink<'_>,
 ) -> Result<Option<Read>, OpenError> {
     let mut unpaced = 0;
     read_durable(disk, base, until, &mut |record| {

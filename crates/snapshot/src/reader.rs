@@ -85,7 +85,7 @@ impl<F> Snapshot<F> {
         Ok(Self { file, path, header, footer, file_bytes, checksum_seed: seed })
     }
 
-    /// Returns the header.
+    /// Returns the header of the file.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -121,7 +121,7 @@ impl<F> Snapshot<F> {
         &self.path
     }
 
-    /// Verifies every block.
+    /// Verifies every block of the file.
     pub fn verify<D: Disk<File = F>>(&self, disk: &D) -> Result<(), SnapshotError> {
         self.catalogue(disk)?;
         for partition in 0..self.partitions().len() {

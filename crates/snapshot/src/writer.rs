@@ -18,7 +18,7 @@ use crate::{
 /// Level of zstd: the fastest that is not negative.
 const ZSTD_LEVEL: i32 = 1;
 
-/// What a finished snapshot consists of.
+/// Summary of a finished snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Name of the file.

@@ -68,7 +68,7 @@ pub struct TableEntry<'a> {
     pub value: Value<'a>,
     /// Time when the key expires; it may have passed.
     pub expiry: Option<UnixMs>,
-    /// See [`Tables::is_general`].
+    /// Result of [`Tables::is_general`] for the key.
     pub is_general: bool,
 }
 

@@ -40,7 +40,7 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
     rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
@@ -50,7 +50,12 @@ const RULES: [Rule; 17] = [
     rule("busload-log", &["busload-io"], &[&ASYNC, &CONFIGURATION]),
     rule(
         "busload-pipeline",
-        &["busload-io", "busload-log", "busload-resp", "busload-tables"],
+        &["busload-io", "busload-log", "busload-resp", "busload-snapshot", "busload-tables"],
+        &[&ASYNC, &CONFIGURATION],
+    ),
+    rule(
+        "busload-snapshot",
+        &["busload-io", "busload-log", "busload-tables"],
         &[&ASYNC, &CONFIGURATION],
     ),
     rule("busload-postgres", &["busload-batch"], &[&OTHER_PROTOCOLS, &CONFIGURATION]),

@@ -173,8 +173,8 @@ pub(crate) fn read_header<D: Disk>(
     Ok(Segment { name, number, file, bytes, header })
 }
 
-/// Checks that all segments in use, and the base, name the same log. One that was never used (or whose header a
-/// crash took) may be among them: the walk over the frames judges what follows it.
+/// Checks that all segments in use, and the base, name the same log. One that was never used (or
+/// whose header a crash took) may be among them: the walk over the frames judges what follows it.
 fn check_headers<D: Disk>(
     disk: &D,
     segments: &[Segment<D::File>],

@@ -50,7 +50,7 @@ pub(super) fn save(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     tx.run_sliced(call, Save { request: None })
 }
 
-/// Work of SAVE.
+/// Work of SAVE, which waits for its snapshot.
 struct Save {
     /// Number of the request for the snapshot, once it was made.
     request: Option<u64>,

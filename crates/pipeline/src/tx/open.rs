@@ -206,11 +206,14 @@ where
 /// Number of records of the log between two reports of progress.
 const PROGRESS_RECORDS: u64 = 1 << 16;
 
+/// Contents of a snapshot, and the snapshot itself.
+type LoadedFrom<F> = (busload_snapshot::Loaded, Snapshot<F>);
+
 /// Loads the newest snapshot that verifies, if there is one.
 fn load_newest<D>(
     disk: &D,
     say: ReportProgress<'_>,
-) -> Result<Option<(busload_snapshot::Loaded, Snapshot<D::File>)>, StartError>
+) -> Result<Option<LoadedFrom<D::File>>, StartError>
 where
     D: Disk + Sync,
     D::File: Sync,

@@ -1,9 +1,10 @@
 //! `busload log repair`: writes what can be read of a corrupt log into a new directory.
 //!
 //! The newest snapshot that verifies is taken, and every record behind it of every frame that
-//! verifies, also behind corrupt ones. Each is applied to tables in memory first, as a start would: what a start would refuse (a record of a table whose
-//! creation is lost, a transaction whose beginning is) is left out. The rest is written as a new
-//! log, with positions of its own, so the original stays as it is.
+//! verifies, also behind corrupt ones. Each is applied to tables in memory first, as a start would:
+//! what a start would refuse (a record of a table whose creation is lost, a transaction whose
+//! beginning is) is left out. The rest is written as a new log, with positions of its own, so the
+//! original stays as it is.
 
 use std::{
     fs,

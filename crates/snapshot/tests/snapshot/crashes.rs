@@ -12,14 +12,14 @@ use crate::world::World;
 fn prepared(seed: u64) -> World {
     let mut world = World::start(SimDisk::new(), seed);
     world.work(700);
-    world.make().unwrap().unwrap();
+    world.make().expect("nothing fails here").expect("nothing fails here");
     world.work(700);
     world
 }
 
 /// Makes the next snapshot and removes what is covered, as the maintenance thread does.
 fn make_and_trim(world: &mut World) -> Result<(), String> {
-    let older = world.newest().unwrap().header().lsn;
+    let older = world.newest().expect("nothing fails here").header().lsn;
     world.make().map_err(|error| error.to_string())?;
     remove_covered(&world.disk, &world.progress, older).map_err(|error| error.to_string())?;
     Ok(())

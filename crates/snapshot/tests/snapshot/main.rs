@@ -1,5 +1,5 @@
-//! Snapshots of a log that is written, cut off and damaged on a simulated disk. A model that replays
-//! every record says what each start must find.
+//! Snapshots of a log that is written, cut off and corrupted on a simulated disk. A model that
+//! replays every record says what each start must find.
 
 mod crashes;
 mod maintenance;

@@ -6,7 +6,7 @@ use busload_io::{
     DiskErrorKind, DiskOperation, RealClock,
     sim::{Fault, SimDisk},
 };
-use busload_snapshot::{Control, Maintenance, Settings, Status, newest_first};
+use busload_snapshot::{Control, Maintenance, Recovered, Settings, Status, newest_first};
 
 use crate::world::World;
 
@@ -24,16 +24,14 @@ fn with_thread(world: &mut World, settings: Settings, body: impl FnOnce(&mut Wor
         world.progress.clone(),
         Arc::clone(&control),
         settings,
-        world.loaded,
-        world.report.bytes,
-        7,
+        Recovered { newest: world.loaded, log_bytes: world.report.bytes, seed: 7 },
     )
-    .unwrap();
+    .expect("nothing fails here");
     thread::scope(|scope| {
         let thread = scope.spawn(|| maintenance.run());
         body(world, &control);
         control.stop();
-        thread.join().unwrap();
+        thread.join().expect("nothing fails here");
     });
 }
 

@@ -1,4 +1,4 @@
-//! What a start finds with snapshots is what it would find with the whole log.
+//! A start finds with snapshots what it would find with the whole log.
 
 use busload_io::{Disk, sim::SimDisk};
 use busload_log::{Lsn, remove_covered};

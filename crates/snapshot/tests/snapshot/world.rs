@@ -27,7 +27,7 @@ pub enum Stored {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
-/// A log that is open.
+/// An open log and the model of its contents.
 pub struct World {
     pub disk: SimDisk,
     pub writer: LogWriter,
@@ -43,7 +43,7 @@ pub struct World {
     now: Duration,
 }
 
-/// Does not pause.
+/// Pacer that never pauses.
 pub struct AtOnce;
 
 impl Pace for AtOnce {
@@ -68,7 +68,7 @@ impl World {
         let mut tables = Tables::new(seed);
         let mut catalogue = Catalogue::default();
         let mut base = None;
-        for lsn in newest_first(&disk).unwrap() {
+        for lsn in newest_first(&disk).expect("nothing fails here") {
             let Ok(snapshot) = Snapshot::open(&disk, lsn) else { continue };
             let Ok(loaded) = load(&disk, &snapshot, &mut |_| {}) else { continue };
             (tables, catalogue) = (loaded.tables, loaded.catalogue);
@@ -120,7 +120,7 @@ impl World {
         self.writer.begin();
         self.writer.record().extend_from_slice(record);
         self.writer.commit(SyncPolicy::Always);
-        self.catalogue.note(record).unwrap();
+        self.catalogue.note(record).expect("nothing fails here");
     }
 
     fn drive(&mut self) {
@@ -129,7 +129,7 @@ impl World {
         self.helper.step(self.now);
     }
 
-    /// Makes everything durable.
+    /// Waits until everything is durable.
     pub fn sync(&mut self) {
         self.writer.flush(1_000);
         let last = Lsn(self.writer.next_lsn().0 - 1);
@@ -143,7 +143,7 @@ impl World {
     pub fn transact(&mut self, record: &[u8]) {
         self.append(record);
         let mut replayer = Replayer::new(&mut self.tables);
-        replayer.push(record).unwrap();
+        replayer.push(record).expect("nothing fails here");
         replayer.finish();
     }
 
@@ -192,12 +192,12 @@ impl World {
         }
         self.append(&part(PartPosition::Last, last));
         let mut replayer = Replayer::new(&mut self.tables);
-        replayer.push(whole).unwrap();
+        replayer.push(whole).expect("nothing fails here");
         replayer.finish();
     }
 
     pub fn draw(&mut self, below: usize) -> usize {
-        usize::try_from(self.rng.next_u64() % below.max(1) as u64).unwrap()
+        usize::try_from(self.rng.next_u64() % below.max(1) as u64).expect("nothing fails here")
     }
 
     fn effect(&mut self, out: &mut Vec<u8>) {
@@ -236,8 +236,8 @@ impl World {
     }
 
     pub fn newest(&self) -> Option<Snapshot<<SimDisk as Disk>::File>> {
-        let lsn = *newest_first(&self.disk).unwrap().first()?;
-        Some(Snapshot::open(&self.disk, lsn).unwrap())
+        let lsn = *newest_first(&self.disk).expect("nothing fails here").first()?;
+        Some(Snapshot::open(&self.disk, lsn).expect("nothing fails here"))
     }
 
     pub fn make(&mut self) -> Result<Option<Summary>, MakeError> {

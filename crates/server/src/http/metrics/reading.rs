@@ -1,10 +1,13 @@
 //! Values of all counters at one moment, from which the rows of the table take theirs.
 
+use std::sync::Arc;
+
 use busload_batch::QueueStats;
 use busload_dolt::{StoreStats, StoreStatus};
 use busload_log::{Progress, Stats as LogStats};
 use busload_pipeline::stats::{BatchReading, Stats};
 use busload_postgres::TableStats;
+use busload_snapshot::{Control, Status as SnapshotStatus};
 
 use crate::{
     chunk_stores::ChunkTable,
@@ -52,6 +55,7 @@ pub struct LogReading {
     pub written_lsn: u64,
     pub durable_lsn: u64,
     pub stats: LogStats,
+    pub snapshots: SnapshotStatus,
 }
 
 impl<'a> Reading<'a> {
@@ -69,7 +73,7 @@ impl<'a> Reading<'a> {
             postgres,
             chunks: chunks.iter().map(ChunksReading::new).collect(),
             queues,
-            log: status.progress().map(LogReading::new),
+            log: status.progress().map(|progress| LogReading::new(progress, status.snapshots())),
         }
     }
 }
@@ -105,8 +109,9 @@ impl<'a> QueueReading<'a> {
 }
 
 impl LogReading {
-    fn new(progress: &Progress) -> Self {
+    fn new(progress: &Progress, snapshots: Option<&Arc<Control>>) -> Self {
         Self {
+            snapshots: snapshots.map(|control| control.status()).unwrap_or_default(),
             written_lsn: progress.written().0,
             durable_lsn: progress.durable().0,
             stats: progress.stats(),

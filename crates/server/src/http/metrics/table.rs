@@ -303,6 +303,19 @@ pub static TABLE: &[Metric] = &[
     gauge("busload_log_segments", "Segments on disk.", Log(|log| log.stats.segments)),
     histogram("busload_log_sync_duration_seconds", "How long syncs of the log took.",
         Labelled(&["le"], metric_source::sync_durations)),
+    // The snapshots.
+    gauge("busload_snapshot_running", "1 while a snapshot is being made.",
+        Log(|log| u64::from(log.snapshots.running))),
+    counter("busload_snapshots_total", "Snapshots made.", Log(|log| log.snapshots.made)),
+    counter("busload_snapshot_failures_total",
+        "Snapshots that could not be made; the log keeps what they would have covered.",
+        Log(|log| log.snapshots.failed)),
+    gauge("busload_snapshot_lsn", "Last record that the newest snapshot covers.",
+        Log(|log| log.snapshots.lsn.0)),
+    gauge("busload_snapshot_entries", "Keys of the newest snapshot.",
+        Log(|log| log.snapshots.entries)),
+    gauge("busload_snapshot_size_bytes", "Length of the newest snapshot's file.",
+        Log(|log| log.snapshots.file_bytes)),
 ];
 
 const fn gauge(name: &'static str, help: &'static str, source: MetricSource) -> Metric {
