@@ -1,5 +1,6 @@
-//! Kills the server again and again under write load. Every write that was acknowledged or seen by
-//! a reader must survive.
+//! Kills the server again and again under write load, while it makes one snapshot after the other
+//! and removes the log behind them. Every write that was acknowledged or seen by a reader must
+//! survive.
 //!
 //! `BUSLOAD_KILL_ROUNDS` sets the number of rounds.
 
@@ -50,6 +51,9 @@ fn nothing_acknowledged_or_observed_is_lost_when_the_process_is_killed() {
         oracle = one_round(directory.path(), wiring, sync, oracle, round as u64);
     }
     let server = Server::start(directory.path(), &[]);
+    assert!(server.said().join("\n").contains("recovered a snapshot of "), "{:?}", server.said());
+    let first_segment = directory.path().join("log/00000000000000000001.log");
+    assert!(!first_segment.exists(), "the log behind the snapshots is removed");
     check(&server, &mut oracle);
     let lowest = oracle.values().map(|known| known.at_least).min();
     assert!(lowest.is_some_and(|lowest| 0 < lowest), "every key was written");
@@ -57,9 +61,12 @@ fn nothing_acknowledged_or_observed_is_lost_when_the_process_is_killed() {
 
 fn one_round(data: &Path, wiring: &str, sync: &str, mut oracle: Oracle, round: u64) -> Oracle {
     let table = format!("default=memory:?sync={sync}");
-    let server = Server::start(data, &["--net-threads", wiring, "--table", &table]);
+    let server = Server::start(
+        data,
+        &["--net-threads", wiring, "--table", &table, "--snapshot-cpu", "100%"],
+    );
     check(&server, &mut oracle);
-    let warm = Arc::new(Barrier::new(WRITERS + 1));
+    let warm = Arc::new(Barrier::new(WRITERS + 2));
     let writers: Vec<JoinHandle<Oracle>> = (0..WRITERS)
         .map(|writer| {
             let (client, warm) = (server.client(), Arc::clone(&warm));
@@ -71,6 +78,10 @@ fn one_round(data: &Path, wiring: &str, sync: &str, mut oracle: Oracle, round: u
         let client = server.client();
         thread::spawn(move || read_until_the_end(client))
     };
+    let saver = {
+        let (client, warm) = (server.client(), Arc::clone(&warm));
+        thread::spawn(move || save_until_the_end(client, &warm))
+    };
     warm.wait();
     // Each round kills the server a little later.
     let mut client = server.client();
@@ -78,6 +89,7 @@ fn one_round(data: &Path, wiring: &str, sync: &str, mut oracle: Oracle, round: u
         client.text(&["PING"]);
     }
     server.kill();
+    saver.join().unwrap();
     for ended in writers.into_iter().chain([reader]) {
         for (key, known) in ended.join().unwrap() {
             let entry = oracle.entry(key).or_default();
@@ -149,6 +161,16 @@ fn write_until_the_end(
         if number - PIPELINE < WRITES_BEFORE_KILL && WRITES_BEFORE_KILL <= number {
             warm.wait();
         }
+    }
+}
+
+/// Asks for one snapshot after the other. The server may be killed when it has made one.
+fn save_until_the_end(mut client: Client<std::net::TcpStream>, warm: &Barrier) {
+    assert_eq!(client.text(&["SAVE"]), "OK");
+    warm.wait();
+    while std::io::Write::write_all(&mut client.stream, &command(&["SAVE"])).is_ok() {
+        let Ok(reply) = client.receive() else { return };
+        assert!(!reply.is_error(), "{reply:?}");
     }
 }
 

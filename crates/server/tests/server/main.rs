@@ -15,6 +15,7 @@ mod overload;
 mod postgres;
 mod remotesapi;
 mod shutdown;
+mod snapshots;
 mod start;
 mod support;
 mod upgrade;
