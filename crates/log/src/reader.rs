@@ -48,9 +48,10 @@ pub fn read_durable<D: Disk>(
     }))
 }
 
-/// Returns whether the log begins with its first segment, or has none.
+/// Returns whether every segment of the log is there, from the first one on.
 pub fn is_whole<D: Disk>(disk: &D) -> Result<bool, OpenError> {
-    Ok(numbered_segments(disk)?.first().is_none_or(|(number, _)| *number == 1))
+    let numbered = numbered_segments(disk)?;
+    Ok(numbered.iter().zip(1..).all(|((number, _), expected)| *number == expected))
 }
 
 /// Removes the segments all of whose records are at or before `covered`, the oldest first. Returns

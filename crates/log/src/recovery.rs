@@ -204,9 +204,9 @@ pub struct Base {
     pub log_id: LogId,
     /// Last record that is covered.
     pub lsn: Lsn,
-    /// Number of the segment that holds this record.
+    /// Number of the segment that holds this record, or one behind it.
     pub segment: u64,
-    /// Latest time of day of the covered records, in milliseconds since 1970.
+    /// Latest time of day of the records in this segment or before, in milliseconds since 1970.
     pub wall_ms: i64,
 }
 

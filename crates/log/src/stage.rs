@@ -434,11 +434,13 @@ impl<D: Disk> LogStage<D> {
             frame_number: 0,
             unsynced: true,
         };
-        if let Some(full) = self.current.replace(begun)
-            && full.unsynced
-        {
-            self.retiring.push_back(self.written);
-            self.mailbox.retire(full.file);
+        if let Some(full) = self.current.replace(begun) {
+            // From now on the file counts whole, as it will when it is removed.
+            self.shared.counters.unused(full.bytes.saturating_sub(full.position));
+            if full.unsynced {
+                self.retiring.push_back(self.written);
+                self.mailbox.retire(full.file);
+            }
         }
         let log_bytes = self.shared.counters.segment(SEGMENT_HEADER_BYTES as u64);
         self.warn_of_size(log_bytes);

@@ -30,7 +30,7 @@ pub struct Stats {
     pub sync_us_max: u64,
     /// Number of syncs that took less than `2^i` microseconds and not less than half of that.
     pub sync_us_buckets: [u64; SYNC_BUCKET_COUNT],
-    /// Bytes in use of all segments on disk.
+    /// Bytes of all segments on disk, without the zeros ahead in the last one.
     pub log_bytes: u64,
     /// Number of segments on disk that are in use.
     pub segments: u64,
@@ -90,6 +90,11 @@ impl Counters {
         add(&self.segments, 1);
         add(&self.log_bytes, bytes);
         self.log_bytes()
+    }
+
+    /// Counts the zeros at the end of a segment that is full.
+    pub fn unused(&self, bytes: u64) {
+        add(&self.log_bytes, bytes);
     }
 
     /// Counts a segment that was removed because a snapshot covers it.

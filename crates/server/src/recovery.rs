@@ -88,6 +88,10 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
         opened.progress.clone(),
         Arc::clone(&opened.snapshots),
         config.snapshots,
+        Box::new({
+            let stats = Arc::clone(&status.stats);
+            move || stats.memory_used_bytes.get()
+        }),
         busload_snapshot::Recovered {
             newest: opened.snapshot.as_ref().map(|snapshot| snapshot.lsn),
             log_bytes: opened.report.bytes,
@@ -109,7 +113,7 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
 fn lower_priority() {
     // Elsewhere it would concern the whole process.
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::nice(19) {
+    if let Err(error) = rustix::process::nice(10) {
         log::debug!("the thread of the snapshots keeps its priority: {error}");
     }
 }

@@ -67,9 +67,9 @@ pub struct Header {
     pub log_id: LogId,
     /// Last record that it covers.
     pub lsn: Lsn,
-    /// Number of the segment that holds this record.
+    /// Number of the segment that holds this record, or one behind it.
     pub segment: u64,
-    /// Latest time of day of the records, in milliseconds since 1970.
+    /// Latest time of day of the records in this segment or before, in milliseconds since 1970.
     pub wall_ms: i64,
     /// Seed of the hash that assigns keys to partitions.
     pub seed: u64,
@@ -99,11 +99,12 @@ impl Header {
         if bytes.len() != HEADER_BYTES || bytes[..8] != HEADER_MAGIC {
             return Err(DecodeError::Invalid);
         }
-        if u32_at(bytes, 8) != FORMAT_VERSION {
-            return Err(DecodeError::Version(u32_at(bytes, 8)));
-        }
         if u32_at(bytes, 12) != header_checksum(bytes) {
             return Err(DecodeError::Invalid);
+        }
+        // The checksum is where it is in every version: a flipped bit is no other version.
+        if u32_at(bytes, 8) != FORMAT_VERSION {
+            return Err(DecodeError::Version(u32_at(bytes, 8)));
         }
         let header = Header {
             log_id: LogId(u128::from_le_bytes(array(bytes, 16))),

@@ -9,10 +9,10 @@ pub const OWN_BLOCK_BYTES: usize = 256 * 1024;
 /// Bytes of pairs at which the fields of a hash go on in a further effect.
 pub const HASH_EFFECT_BYTES: usize = 32 * 1024;
 
-/// Least bytes of effects for which a partition is made.
-pub const PARTITION_BYTES_MIN: u64 = 16 * 1024 * 1024;
+/// Least memory of tables for which a further partition is made.
+pub const PARTITION_BYTES_MIN: u64 = 32 * 1024 * 1024;
 
-/// A partition is at most about this fraction of all effects.
+/// A partition takes about this fraction of the memory of all tables.
 pub const PARTITION_FRACTION: u64 = 32;
 
 /// Most partitions of a snapshot, as a power of two.
@@ -25,8 +25,14 @@ pub const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 /// Number of snapshots that are kept.
 pub const KEPT_COUNT: usize = 2;
 
-/// Number of decoded blocks that a start reads ahead.
-pub const READ_AHEAD_BLOCKS: usize = 16;
+/// Bytes of decoded blocks that a start reads ahead, and one block more.
+pub const READ_AHEAD_BYTES: usize = 8 * 1024 * 1024;
+
+/// Length of a block from which it is not compressed.
+pub const COMPRESSED_BYTES_MAX: usize = 1024 * 1024;
+
+/// Space of the disk that a snapshot leaves to the log.
+pub const DISK_RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Bytes of the log read between two calls of the pacer.
 pub const PACED_BYTES: usize = 256 * 1024;
@@ -39,6 +45,9 @@ pub const CPU_PERCENT: u32 = 25;
 
 /// Longest pause that the pacer makes at once.
 pub const PAUSE_MAX_MS: u64 = 100;
+
+/// Growth of the log, in lengths at which a snapshot is due, from which the share grows as well.
+pub const CATCH_UP_FACTOR: u64 = 4;
 
 /// Interval at which the thread looks how much the log has grown.
 pub const LOOK_INTERVAL_MS: u64 = 500;

@@ -1,6 +1,9 @@
 //! Loads a snapshot into tables at a start.
 
-use std::{sync::mpsc, thread};
+use std::{
+    sync::{Condvar, Mutex, PoisonError, mpsc},
+    thread,
+};
 
 use busload_io::{Disk, DiskError};
 use busload_log::Lsn;
@@ -11,7 +14,7 @@ use busload_tables::{
 };
 
 use crate::{
-    Catalogue, Snapshot, SnapshotError, format::lsn_of_name, limits::READ_AHEAD_BLOCKS,
+    Catalogue, Snapshot, SnapshotError, format::lsn_of_name, limits::READ_AHEAD_BYTES,
     make::MakeError,
 };
 
@@ -54,31 +57,69 @@ where
     let record = snapshot.catalogue(disk)?;
     catalogue.note(&record).map_err(ApplyError::from)?;
     replayer.push(&record)?;
-    let (sender, receiver) =
-        mpsc::sync_channel::<Result<Vec<u8>, SnapshotError>>(READ_AHEAD_BLOCKS);
+    let (sender, receiver) = mpsc::channel::<Result<Vec<u8>, SnapshotError>>();
+    let ahead = ReadAhead::default();
     thread::scope(|scope| {
-        scope.spawn(move || {
+        scope.spawn(|| {
+            let sender = sender;
             let blocks = (0..snapshot.partitions().len())
                 .flat_map(|partition| snapshot.blocks(disk, partition));
             for block in blocks {
                 let failed = block.is_err();
+                ahead.add(block.as_ref().map_or(0, Vec::len));
                 // The receiver is gone if a block could not be applied.
                 if sender.send(block).is_err() || failed {
                     return;
                 }
             }
         });
+        // Whatever ends the loop, the reader must not wait for it any more.
+        let _opened = OpenWhenDropped(&ahead);
         let mut bytes = 0;
         for block in receiver {
             let block = block?;
             push_groups(&mut replayer, &block)?;
             bytes += block.len() as u64;
+            ahead.remove(block.len());
             progress(bytes);
         }
         Ok::<_, MakeError>(())
     })?;
     replayer.finish();
     Ok(Loaded { tables, catalogue })
+}
+
+/// Bytes of blocks that were read and not yet applied.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    bytes: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl ReadAhead {
+    /// Counts a block, and waits while there are too many bytes before it.
+    fn add(&self, bytes: usize) {
+        let ahead = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = |ahead: &mut usize| READ_AHEAD_BYTES <= *ahead;
+        let waited = self.changed.wait_while(ahead, full);
+        let mut ahead = waited.unwrap_or_else(PoisonError::into_inner);
+        *ahead = ahead.saturating_add(bytes);
+    }
+
+    fn remove(&self, bytes: usize) {
+        let mut ahead = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        *ahead = ahead.saturating_sub(bytes);
+        self.changed.notify_one();
+    }
+}
+
+/// Lets the reader go on when the applying loop has ended.
+struct OpenWhenDropped<'a>(&'a ReadAhead);
+
+impl Drop for OpenWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.remove(usize::MAX);
+    }
 }
 
 /// Pushes effects in groups that the replayer decodes ahead.

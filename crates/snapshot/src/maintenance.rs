@@ -11,12 +11,13 @@ use busload_log::{Lsn, Progress, remove_covered};
 
 use crate::{
     MakeError, Pacer, Snapshot, SnapshotError, Stopped, Summary, Wanted,
-    format::{lsn_of_name, snapshot_name},
+    format::lsn_of_name,
     limits::{
-        CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN, LOOK_INTERVAL_MS,
-        RETRY_INTERVAL_MS,
+        CATCH_UP_FACTOR, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN,
+        LOOK_INTERVAL_MS, RETRY_INTERVAL_MS,
     },
-    make, newest_first,
+    make, newest_first, partition_bits,
+    writer::discard,
 };
 
 /// Settings of the snapshots.
@@ -28,7 +29,7 @@ pub struct Settings {
     /// is longer, its length counts.
     pub log_bytes_min: u64,
     /// Share of one processor that making a snapshot takes, in percent. When the log has grown to
-    /// several times the length at which a snapshot is due, the share grows as well.
+    /// more than four times the length at which a snapshot is due, the share grows as well.
     pub cpu_percent: u32,
 }
 
@@ -163,15 +164,18 @@ pub struct Recovered {
     pub seed: u64,
 }
 
+/// Returns the memory that the tables take.
+pub type MemoryBytes = Box<dyn Fn() -> u64 + Send>;
+
 /// State of the thread that makes snapshots.
-#[derive(Debug)]
 pub struct Maintenance<D: Disk, C> {
     disk: D,
     clock: C,
     progress: Progress,
     control: Arc<Control>,
     settings: Settings,
-    /// Valid snapshots, the newest first.
+    memory_bytes: MemoryBytes,
+    /// Snapshots that are kept, the newest first. Their headers and indexes verify.
     kept: Vec<Snapshot<D::File>>,
     seed: u64,
     /// Length of the log behind the newest snapshot when the process started.
@@ -189,9 +193,11 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         progress: Progress,
         control: Arc<Control>,
         settings: Settings,
+        memory_bytes: MemoryBytes,
         recovered: Recovered,
     ) -> Result<Self, SnapshotError> {
         let Recovered { newest, log_bytes, seed } = recovered;
+        discard(&disk)?;
         let mut kept = Vec::new();
         for lsn in newest_first(&disk)? {
             if newest.is_some_and(|newest| lsn <= newest) && kept.len() < KEPT_COUNT {
@@ -215,6 +221,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             progress,
             control,
             settings,
+            memory_bytes,
             kept,
             seed,
             recovered_bytes: log_bytes,
@@ -247,18 +254,34 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         self.settings.log_bytes_min.max(newest)
     }
 
-    /// Makes a snapshot, which answers the requests up to this one.
+    /// Makes a snapshot, which answers the requests up to this one, and removes what it makes
+    /// superfluous.
     fn attempt(&mut self, request: u64) {
         let (began, began_ms) = (self.clock.now(), self.clock.wall_ms());
         self.control.change(|status| (status.running, status.began_ms) = (true, Some(began_ms)));
-        let made = self.make_and_trim();
+        let made = self.make();
         let took = self.clock.now().saturating_sub(began);
         let now_ms = self.clock.wall_ms();
-        if let Err(error) = &made
-            && !matches!(error, MakeError::Stopped(_))
+        match &made {
+            Ok(Some(summary)) => log::info!(
+                "snapshot {}: {} entries, {} bytes, in {:.1} s",
+                summary.name,
+                summary.entries,
+                summary.file_bytes,
+                took.as_secs_f64()
+            ),
+            // What is behind the newest cannot be covered yet: look again later.
+            Ok(None) => self.retry_later(),
+            Err(MakeError::Stopped(_)) => {}
+            Err(error) => {
+                log::error!("no snapshot was made, the log keeps everything: {error}");
+                self.retry_later();
+            }
+        }
+        if let Ok(Some(_)) = made
+            && let Err(error) = self.trim()
         {
-            log::error!("no snapshot was made, the log keeps everything: {error}");
-            self.retry_at = self.clock.now() + Duration::from_millis(RETRY_INTERVAL_MS);
+            log::error!("the log behind the older snapshot is kept for now: {error}");
         }
         self.control.change(|status| {
             (status.running, status.began_ms, status.answered) = (false, None, request);
@@ -267,57 +290,39 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
                     status.failed += 1;
                     status.error = Some(error.to_string().into());
                 }
-                Ok(summary) => {
+                Ok(None) => status.error = None,
+                Ok(Some(summary)) => {
+                    status.made += 1;
                     (status.error, status.finished_ms) = (None, Some(now_ms));
-                    if let Some(summary) = summary {
-                        status.made += 1;
-                        (status.lsn, status.entries) = (summary.lsn, summary.entries);
-                        (status.file_bytes, status.took) = (summary.file_bytes, Some(took));
-                        log::info!(
-                            "snapshot {}: {} entries, {} bytes, in {:.1} s",
-                            summary.name,
-                            summary.entries,
-                            summary.file_bytes,
-                            took.as_secs_f64()
-                        );
-                    }
+                    (status.lsn, status.entries) = (summary.lsn, summary.entries);
+                    (status.file_bytes, status.took) = (summary.file_bytes, Some(took));
                 }
             }
         });
     }
 
-    fn make_and_trim(&mut self) -> Result<Option<Summary>, MakeError> {
-        self.control.wait_until_durable(&self.progress)?;
-        let covered_bytes = self.recovered_bytes + self.progress.stats().bytes;
-        let made = self.make();
-        if let Ok(Some(summary)) = &made {
-            self.kept.insert(0, Snapshot::open(&self.disk, summary.lsn)?);
-            self.kept.truncate(KEPT_COUNT);
-            self.covered_bytes = covered_bytes;
-        }
-        // Also after an error or a restart: an earlier attempt to trim may have failed.
-        if made.is_ok() {
-            self.trim()?;
-        }
-        made
+    fn retry_later(&mut self) {
+        self.retry_at = self.clock.now() + Duration::from_millis(RETRY_INTERVAL_MS);
     }
 
-    /// Makes a snapshot from the newest one that verifies.
+    /// Makes a snapshot from the newest one that can be read and verifies.
     fn make(&mut self) -> Result<Option<Summary>, MakeError> {
+        self.control.wait_until_durable(&self.progress)?;
+        let covered_bytes = self.recovered_bytes + self.progress.stats().bytes;
         let durable = self.progress.durable();
+        let partition_bits = partition_bits((self.memory_bytes)());
         loop {
-            let due = self.due_bytes().max(1);
-            let share = || {
-                let bytes = self.log_bytes();
-                f64::from(self.settings.cpu_percent) / 100.0 * (bytes as f64 / due as f64).max(1.0)
-            };
-            let control = Arc::clone(&self.control);
-            let mut pause = |pause| control.pause(pause);
-            let mut pacer = Pacer::new(&self.clock, &share, &mut pause);
-            let wanted = Wanted::new(durable, self.seed);
-            let made = make(&self.disk, self.kept.first(), wanted, &mut pacer);
-            match made {
-                Err(MakeError::Snapshot(SnapshotError::Invalid(error))) => {
+            let wanted = Wanted { durable, seed: self.seed, partition_bits };
+            match self.make_paced(wanted) {
+                Ok(Some(summary)) => {
+                    self.kept.insert(0, Snapshot::open(&self.disk, summary.lsn)?);
+                    self.kept.truncate(KEPT_COUNT);
+                    self.covered_bytes = covered_bytes;
+                    return Ok(Some(summary));
+                }
+                Err(MakeError::Snapshot(error))
+                    if !self.kept.is_empty() && !matches!(error, SnapshotError::Version { .. }) =>
+                {
                     log::error!("{error}; the snapshot before it takes its place");
                     self.kept.remove(0);
                 }
@@ -326,12 +331,22 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         }
     }
 
+    fn make_paced(&self, wanted: Wanted) -> Result<Option<Summary>, MakeError> {
+        let catch_up_bytes = self.due_bytes().saturating_mul(CATCH_UP_FACTOR).max(1);
+        let share = || {
+            let growth = self.log_bytes() as f64 / catch_up_bytes as f64;
+            f64::from(self.settings.cpu_percent) / 100.0 * growth.max(1.0)
+        };
+        let mut pause = |pause| self.control.pause(pause);
+        let mut pacer = Pacer::new(&self.clock, &share, &mut pause);
+        make(&self.disk, self.kept.first(), wanted, &mut pacer)
+    }
+
     /// Removes the snapshots that are not kept, and the log that the older of the kept ones covers.
+    /// Called when the newer one was just made from the older one: every block of both is as it
+    /// should be.
     fn trim(&self) -> Result<(), MakeError> {
-        let [.., oldest] = &self.kept[..] else { return Ok(()) };
-        if self.kept.len() < KEPT_COUNT {
-            return Ok(());
-        }
+        let [_, oldest] = &self.kept[..] else { return Ok(()) };
         let oldest = oldest.header().lsn;
         let mut removed = false;
         for name in self.disk.list()? {
@@ -343,8 +358,13 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         if removed {
             self.disk.sync_directory()?;
         }
-        debug_assert!(self.disk.open(&snapshot_name(oldest)).is_ok());
         remove_covered(&self.disk, &self.progress, oldest)?;
         Ok(())
+    }
+}
+
+impl<D: Disk, C> std::fmt::Debug for Maintenance<D, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Maintenance").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

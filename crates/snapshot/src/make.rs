@@ -10,8 +10,8 @@ use busload_tables::{
 use crate::{
     Catalogue, Pace, Snapshot, SnapshotError, Stopped, Summary,
     format::Header,
-    limits::{PACED_BYTES, PARTITION_BYTES_MIN},
-    partition::{PartitionReplay, overlapping, partition_bits},
+    limits::{PACED_BYTES, PARTITION_BITS_MAX, PARTITION_BYTES_MIN, PARTITION_FRACTION},
+    partition::{PartitionReplay, overlapping},
     writer::{SnapshotWriter, discard},
 };
 
@@ -47,15 +47,15 @@ pub struct Wanted {
     pub durable: Lsn,
     /// Random number; it keeps clients from choosing keys that all fall into one partition.
     pub seed: u64,
-    /// Least bytes of effects for which a further partition is made.
-    pub partition_bytes_min: u64,
+    /// Number of partitions, as a power of two: see [`partition_bits`].
+    pub partition_bits: u32,
 }
 
-impl Wanted {
-    /// Asks for a snapshot of everything up to `durable`.
-    pub fn new(durable: Lsn, seed: u64) -> Self {
-        Self { durable, seed, partition_bytes_min: PARTITION_BYTES_MIN }
-    }
+/// Returns into how many partitions, as a power of two, tables are cut that take so much memory.
+pub fn partition_bits(memory_bytes: u64) -> u32 {
+    let partition_bytes = PARTITION_BYTES_MIN.max(memory_bytes.div_ceil(PARTITION_FRACTION));
+    let count = memory_bytes.div_ceil(partition_bytes).max(1);
+    count.next_power_of_two().ilog2().min(PARTITION_BITS_MAX)
 }
 
 /// Makes a snapshot from the one before, `base`, and the log. It covers everything that is wanted,
@@ -89,12 +89,10 @@ impl Plan {
         wanted: Wanted,
         pace: &mut dyn Pace,
     ) -> Result<Option<Self>, MakeError> {
-        let Wanted { durable, seed, partition_bytes_min } = wanted;
+        let Wanted { durable, seed, partition_bits } = wanted;
         let base = snapshot.map(Snapshot::base);
         let mut open_since = None;
-        let mut bytes = 0;
         let read = read_paced(disk, base.as_ref(), durable, pace, &mut |lsn, record| {
-            bytes += record.len() as u64;
             if effect::is_part(record)
                 && let Some(Effect::Part { position, .. }) =
                     effect::decode(record).next().transpose()?
@@ -112,14 +110,13 @@ impl Plan {
         if lsn <= base.map_or(Lsn(0), |base| base.lsn) {
             return Ok(None);
         }
-        let all_bytes = bytes + snapshot.map_or(0, Snapshot::raw_bytes);
         let header = Header {
             log_id: read.log_id,
             lsn,
             segment: read.segment,
             wall_ms: read.wall_ms,
             seed: snapshot.map_or(seed, |snapshot| snapshot.header().seed),
-            partition_bits: partition_bits(all_bytes, partition_bytes_min),
+            partition_bits,
         };
         Ok(Some(Self { header, base }))
     }
@@ -167,16 +164,13 @@ fn write_partition<D: Disk>(
     tables: &Tables,
     pace: &mut dyn Pace,
 ) -> Result<(), MakeError> {
-    const PACED_ENTRIES: usize = 4096;
     for table in tables.ids() {
-        for (index, entry) in tables.entries(table).enumerate() {
-            writer.entry(table, &entry)?;
-            if index % PACED_ENTRIES == 0 {
-                pace.pace()?;
-            }
+        for entry in tables.entries(table) {
+            writer.entry(table, &entry, pace)?;
         }
     }
-    Ok(writer.end_partition()?)
+    writer.end_partition()?;
+    Ok(pace.pace()?)
 }
 
 /// Callback that takes the records of the log.

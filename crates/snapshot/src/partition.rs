@@ -1,17 +1,11 @@
 //! Partitions of the keys by hash, and the tables in which one is built.
 
-use crate::{format::Header, limits};
+use crate::format::Header;
 use busload_log::ReplayError;
 use busload_tables::{
     KeyHash, Tables,
     effect::{self, ApplyError, Effect, PartPosition, Replayer},
 };
-
-/// Returns into how many partitions, as a power of two, so many bytes of effects are cut.
-pub(crate) fn partition_bits(bytes: u64, bytes_min: u64) -> u32 {
-    let partition_bytes = bytes_min.max(bytes / limits::PARTITION_FRACTION).max(1);
-    bytes.div_ceil(partition_bytes).next_power_of_two().ilog2().min(limits::PARTITION_BITS_MAX)
-}
 
 /// Returns the partitions of an older snapshot that hold keys of partition `wanted` of the new one.
 pub(crate) fn overlapping(

@@ -2,17 +2,20 @@
 
 use std::io::IoSlice;
 
-use busload_io::{Disk, DiskError, DiskErrorKind};
+use busload_io::{Disk, DiskError, DiskErrorKind, DiskOperation};
 use busload_log::Lsn;
 use busload_tables::{TableEntry, TableId, Value, effect};
 
 use crate::{
-    Catalogue,
+    Catalogue, MakeError, Pace,
     format::{
         BLOCK_HEADER_BYTES, BlockHeader, COMPRESSION_NONE, COMPRESSION_ZSTD, Footer, Header,
         KIND_CATALOGUE, KIND_ENTRIES, PartitionEntry, TEMPORARY_NAME, snapshot_name,
     },
-    limits::{BLOCK_BYTES, HASH_EFFECT_BYTES, OWN_BLOCK_BYTES, SYNC_BYTES},
+    limits::{
+        BLOCK_BYTES, COMPRESSED_BYTES_MAX, DISK_RESERVE_BYTES, HASH_EFFECT_BYTES, OWN_BLOCK_BYTES,
+        SYNC_BYTES,
+    },
 };
 
 /// Level of zstd: the fastest that is not negative.
@@ -77,7 +80,12 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
     }
 
     /// Adds an entry to the current partition.
-    pub fn entry(&mut self, table: TableId, entry: &TableEntry<'_>) -> Result<(), DiskError> {
+    pub fn entry(
+        &mut self,
+        table: TableId,
+        entry: &TableEntry<'_>,
+        pace: &mut dyn Pace,
+    ) -> Result<(), MakeError> {
         let TableEntry { key, expiry, is_general, .. } = *entry;
         self.current.entries += 1;
         match entry.value {
@@ -87,14 +95,15 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
             Value::Hash(fields) => {
                 let mut pairs = fields.iter().peekable();
                 while pairs.peek().is_some() {
-                    self.fields(table, key, &mut pairs)?;
+                    self.fields(table, key, &mut pairs);
+                    self.write_if_full(pace)?;
                 }
                 if let Some(at) = expiry {
                     effect::expire(&mut self.block, table, key, at);
                 }
             }
         }
-        self.write_if_full()
+        self.write_if_full(pace)
     }
 
     fn string(
@@ -135,7 +144,7 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         table: TableId,
         key: &[u8],
         pairs: &mut std::iter::Peekable<impl Iterator<Item = (&'f [u8], &'f [u8])>>,
-    ) -> Result<(), DiskError> {
+    ) {
         let (mut encoded, mut count) = (Vec::new(), 0);
         while let Some((field, value)) = pairs.next_if(|_| encoded.len() < HASH_EFFECT_BYTES) {
             effect::hash_put_pair(&mut encoded, field, value);
@@ -143,7 +152,6 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         }
         effect::hash_put_header(&mut self.block, table, key, count);
         self.block.extend_from_slice(&encoded);
-        self.write_if_full()
     }
 
     /// Ends the current partition and begins the next one.
@@ -173,8 +181,12 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         Ok(Summary { name, lsn: self.header.lsn, entries, raw_bytes, file_bytes })
     }
 
-    fn write_if_full(&mut self) -> Result<(), DiskError> {
-        if self.block.len() < BLOCK_BYTES { Ok(()) } else { self.write_block(KIND_ENTRIES) }
+    fn write_if_full(&mut self, pace: &mut dyn Pace) -> Result<(), MakeError> {
+        if BLOCK_BYTES <= self.block.len() {
+            self.write_block(KIND_ENTRIES)?;
+            pace.pace()?;
+        }
+        Ok(())
     }
 
     fn write_block(&mut self, kind: u8) -> Result<(), DiskError> {
@@ -182,7 +194,11 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
     }
 
     fn write_block_even_if_empty(&mut self, kind: u8) -> Result<(), DiskError> {
-        let block = std::mem::take(&mut self.block);
+        let mut block = std::mem::take(&mut self.block);
+        if COMPRESSED_BYTES_MAX <= block.len() {
+            // A buffer of this length is not kept.
+            return self.write_parts(kind, COMPRESSION_NONE, &[&std::mem::take(&mut block)], None);
+        }
         let mut compressed = std::mem::take(&mut self.compressed);
         compressed.clear();
         compressed.reserve(zstd::zstd_safe::compress_bound(block.len()));
@@ -229,8 +245,27 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         if SYNC_BYTES <= self.unsynced {
             self.disk.sync(&self.file)?;
             self.unsynced = 0;
+            self.check_space()?;
         }
         Ok(())
+    }
+}
+
+impl<D: Disk> SnapshotWriter<'_, D> {
+    /// Fails while the disk still has space for the log, which must not wait for that of a snapshot.
+    fn check_space(&self) -> Result<(), DiskError> {
+        if DISK_RESERVE_BYTES <= self.disk.available_bytes() {
+            return Ok(());
+        }
+        Err(DiskError {
+            kind: DiskErrorKind::NoSpace,
+            operation: DiskOperation::Write,
+            path: self.disk.path(TEMPORARY_NAME),
+            source: std::io::Error::new(
+                std::io::ErrorKind::StorageFull,
+                format!("the last {} MiB of the disk are the log's", DISK_RESERVE_BYTES >> 20),
+            ),
+        })
     }
 }
 

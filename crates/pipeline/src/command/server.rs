@@ -1,6 +1,8 @@
 //! Commands about the server (time, snapshots, shutdown), and the help texts of commands with
 //! subcommands.
 
+use busload_log::Lsn;
+
 use super::{COMMANDS, Call, Command};
 use crate::{
     args::Args,
@@ -47,11 +49,13 @@ pub(super) fn lastsave(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// Asks for a snapshot and answers when it is made. Other clients are served meanwhile.
 pub(super) fn save(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    tx.run_sliced(call, Save { request: None })
+    tx.run_sliced(call, Save { lsn: tx.last_lsn(), request: None })
 }
 
 /// Work of SAVE, which waits for its snapshot.
 struct Save {
+    /// Last record to be covered.
+    lsn: Lsn,
     /// Number of the request for the snapshot, once it was made.
     request: Option<u64>,
 }
@@ -64,6 +68,14 @@ impl Work for Save {
             return Ok(Step::Wait);
         }
         match status.error {
+            None if status.lsn < self.lsn => Err(CommandError::Text(
+                format!(
+                    "ERR the snapshot ends with LSN {}, before {}: what is behind it is not \
+                     synced yet, or part of a write in progress",
+                    status.lsn, self.lsn
+                )
+                .into(),
+            )),
             None => {
                 slice.reply.ok();
                 Ok(Step::Done)

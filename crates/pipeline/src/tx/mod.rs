@@ -39,9 +39,12 @@ use std::{
 };
 
 use busload_io::{ConnId, Rng};
-use busload_log::{LogWriter, Progress};
+use busload_log::{LogWriter, Lsn, Progress, Reservation, SyncPolicy};
 use busload_resp::ArgRange;
-use busload_tables::{KeyHash, TableId, Tables};
+use busload_tables::{
+    KeyHash, TableId, Tables,
+    effect::{self, PartPosition},
+};
 
 use crate::{
     args::Args,
@@ -107,6 +110,9 @@ impl Signals {
 pub struct Tx {
     /// Asks for snapshots, and knows their state.
     pub(crate) snapshots: Arc<busload_snapshot::Control>,
+    /// True if the log ends with parts of a transaction whose last part will never come. As long as
+    /// that is so, no snapshot covers what is behind the first part.
+    parts_abandoned: bool,
     /// Memory tables, with their keys and values.
     tables: Tables,
     /// Names and settings of tables.
@@ -156,7 +162,12 @@ pub struct Tx {
 impl Tx {
     /// Asks for a snapshot of everything that was executed so far. Returns the request's number.
     pub(crate) fn request_snapshot(&self) -> u64 {
-        self.snapshots.request(busload_log::Lsn(self.log.next_lsn().0 - 1))
+        self.snapshots.request(self.last_lsn())
+    }
+
+    /// Returns the last record that was executed.
+    pub(crate) fn last_lsn(&self) -> Lsn {
+        Lsn(self.log.next_lsn().0 - 1)
     }
 
     /// Executes a batch. The caller then calls [`Tx::end_turn`] (after all batches of the turn) and
@@ -186,7 +197,36 @@ impl Tx {
         let sweep = self.sweep_expired();
         let garbage = self.tables.collect_garbage(GARBAGE_STEPS_PER_TURN);
         self.publish_metrics();
-        if garbage { Some(Duration::ZERO) } else { sweep }
+        if self.parts_abandoned {
+            self.end_abandoned_parts();
+        }
+        if garbage || self.parts_abandoned { Some(Duration::ZERO) } else { sweep }
+    }
+
+    /// Ends a transaction in several records whose last record will never come, if the log has
+    /// space: by another in two records that deletes a key which does not exist.
+    fn end_abandoned_parts(&mut self) {
+        let is_absent = |key: &Vec<u8>| {
+            let hash = self.tables.hash(key);
+            self.tables.get(TableId(0), hash, key, i64::MIN).is_none()
+        };
+        let keys = (0_u64..).map(|number| format!("busload:absent:{number}").into_bytes());
+        let key = keys.into_iter().find(is_absent).expect("memory holds finitely many keys");
+        let mut delete = Vec::new();
+        effect::delete(&mut delete, TableId(0), &key);
+        let (first, last) = delete.split_at(delete.len() / 2);
+        for (position, bytes) in [(PartPosition::First, first), (PartPosition::Last, last)] {
+            let length = effect::PART_OVERHEAD_BYTES + bytes.len();
+            if self.log.reserve(length as u64) != Reservation::Granted {
+                return;
+            }
+            self.log.begin();
+            effect::part_header(self.log.record(), position);
+            self.log.record().extend_from_slice(bytes);
+            self.log.commit(SyncPolicy::Always);
+            self.records_open += 1;
+        }
+        self.parts_abandoned = false;
     }
 
     /// Hands the records of this turn to the log, and tells the sources that the turn has submitted

@@ -8,15 +8,15 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use busload_io::{Disk, Rng};
+use busload_io::{Disk, DiskOperation, Rng};
 use busload_log::{
     LogStage, LogWriter, Lsn, OpenError, Options, Progress, RecoveryReport, Reservation,
     SyncPolicy, ZeroHelper,
 };
 use busload_snapshot::{Catalogue, MakeError, Snapshot, SnapshotError};
 use busload_tables::{
-    KeyHash, TableId, Tables, Value,
-    effect::{self, PartPosition, Replayer},
+    TableId, Tables, Value,
+    effect::{self, Replayer},
 };
 
 use super::{Catalog, Changes, GateFilter, Now, Signals, Tickets, Tx, Watches};
@@ -159,15 +159,13 @@ where
     let mut start = Start { tables, writer, stage, helper, progress, now_ms: now.wall_ms };
     let now_ms = now.wall_ms.max(report.wall_ms.unwrap_or(i64::MIN));
     start.now_ms = now_ms;
-    if has_open_parts {
-        start.end_open_parts()?;
-    }
     let catalog = start.agree(&settings, &known, next_id)?;
     let Start { tables, writer, stage, helper, progress, .. } = start;
 
     let snapshots = Arc::<busload_snapshot::Control>::default();
     let tx = Tx {
         snapshots: Arc::clone(&snapshots),
+        parts_abandoned: has_open_parts,
         tables,
         catalog,
         settings,
@@ -227,9 +225,14 @@ where
         });
         match loaded {
             Ok(loaded) => return Ok(Some(loaded)),
-            Err(MakeError::Snapshot(
-                error @ (SnapshotError::Disk(_) | SnapshotError::Version { .. }),
-            )) => return Err(StartError::Snapshot(error)),
+            Err(MakeError::Snapshot(error @ SnapshotError::Version { .. })) => {
+                return Err(StartError::Snapshot(error));
+            }
+            Err(MakeError::Snapshot(SnapshotError::Disk(error)))
+                if error.operation != DiskOperation::Read =>
+            {
+                return Err(failed(error));
+            }
             Err(error) => log::error!("{error}; the snapshot before it takes its place"),
         }
     }
@@ -256,28 +259,6 @@ struct Start<D: Disk> {
 }
 
 impl<D: Disk> Start<D> {
-    /// Ends a transaction in several records whose last record is missing and will never come: as
-    /// long as one is open, a snapshot cannot cover what is behind its first record. The end is a
-    /// transaction in two parts that deletes a key which does not exist.
-    fn end_open_parts(&mut self) -> Result<(), StartError> {
-        let absent = (0_u64..).map(|number| format!("busload:absent:{number}").into_bytes());
-        let is_absent = |key: &Vec<u8>| {
-            let hash: KeyHash = self.tables.hash(key);
-            self.tables.get(TableId(0), hash, key, i64::MIN).is_none()
-        };
-        let key = absent.into_iter().find(is_absent).expect("memory holds finitely many keys");
-        let mut delete = Vec::new();
-        effect::delete(&mut delete, TableId(0), &key);
-        let (first, last) = delete.split_at(delete.len() / 2);
-        for (position, bytes) in [(PartPosition::First, first), (PartPosition::Last, last)] {
-            let mut record = Vec::new();
-            effect::part_header(&mut record, position);
-            record.extend_from_slice(bytes);
-            self.append(&record)?;
-        }
-        Ok(())
-    }
-
     /// Compares the log's tables with the configured ones, logs the differences, and returns the
     /// catalog.
     fn agree(

@@ -276,7 +276,14 @@ impl<P: Plan> Write<P> {
         match reservation {
             Reservation::Granted => {}
             Reservation::Behind | Reservation::Failed { .. } => return Ok(Step::Wait),
-            Reservation::NoSpace { message } => return Err(no_space(&message)),
+            Reservation::NoSpace { message } => {
+                tx.parts_abandoned |= !first;
+                return Err(no_space(&message));
+            }
+        }
+        if !whole {
+            // A first part discards those that were abandoned before.
+            tx.parts_abandoned = false;
         }
         let done = &self.changes.logged.done;
         tx.log.begin();

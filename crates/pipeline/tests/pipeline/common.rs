@@ -26,7 +26,7 @@ use busload_io::{
     Address, ConnId, Peer, Rng,
     sim::{SimDisk, SimRng},
 };
-use busload_log::{LogStage, Options, Progress, Step, ZeroHelper};
+use busload_log::{LogStage, Lsn, Options, Progress, Step, ZeroHelper};
 use busload_pipeline::{
     batch::{BatchBuffer, Control, DeferReason, ReplyRun, Request, RequestBatch, Run},
     command::lookup,
@@ -85,6 +85,17 @@ impl Server {
     pub fn with(settings: Settings) -> Self {
         let now = Now { monotonic: Duration::ZERO, wall_ms: START_MS };
         Self::open(SimDisk::new(), settings, now)
+    }
+
+    /// Starts a server on a disk that may hold a log.
+    pub fn on(disk: SimDisk) -> Self {
+        let now = Now { monotonic: Duration::ZERO, wall_ms: START_MS };
+        Self::open(disk, Settings::default(), now)
+    }
+
+    /// Returns the last record that is durable.
+    pub fn durable(&self) -> Lsn {
+        self.progress.durable()
     }
 
     fn open(disk: SimDisk, settings: Settings, now: Now) -> Self {

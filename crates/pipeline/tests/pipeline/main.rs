@@ -16,6 +16,7 @@ mod redis_diff;
 mod scan;
 mod server_commands;
 mod slices;
+mod snapshots;
 mod sources;
 mod strings;
 mod world;

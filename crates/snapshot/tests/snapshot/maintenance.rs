@@ -24,6 +24,7 @@ fn with_thread(world: &mut World, settings: Settings, body: impl FnOnce(&mut Wor
         world.progress.clone(),
         Arc::clone(&control),
         settings,
+        Box::new(|| 100_000_000),
         Recovered { newest: world.loaded, log_bytes: world.report.bytes, seed: 7 },
     )
     .expect("nothing fails here");

@@ -242,9 +242,9 @@ impl World {
 
     pub fn make(&mut self) -> Result<Option<Summary>, MakeError> {
         // From one partition to many, so that they are split and merged from one to the next.
-        let partition_bytes_min = 1 << (8 + self.draw(16));
+        let partition_bits = self.draw(7) as u32;
         let seed = self.rng.next_u64();
-        let wanted = Wanted { partition_bytes_min, ..Wanted::new(self.progress.durable(), seed) };
+        let wanted = Wanted { durable: self.progress.durable(), seed, partition_bits };
         busload_snapshot::make(&self.disk, self.newest().as_ref(), wanted, &mut AtOnce)
     }
 
