@@ -252,7 +252,8 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
 }
 
 impl<D: Disk> SnapshotWriter<'_, D> {
-    /// Fails while the disk still has space for the log, which must not wait for that of a snapshot.
+    /// Fails while the disk still has space for the log, which must not run out of it because of a
+    /// snapshot.
     fn check_space(&self) -> Result<(), DiskError> {
         if DISK_RESERVE_BYTES <= self.disk.available_bytes() {
             return Ok(());

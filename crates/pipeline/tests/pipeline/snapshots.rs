@@ -1,4 +1,4 @@
-//! What the pipeline does for snapshots, which a thread of their own makes.
+//! Snapshots as tx sees them; a thread of their own makes them.
 
 use std::time::Duration;
 
