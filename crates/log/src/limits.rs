@@ -56,6 +56,9 @@ pub const SPARE_BATCH_COUNT_MAX: usize = 32;
 /// Length of one read of recovery; a longer frame is read whole.
 pub const READ_BYTES: usize = 2 * 1024 * 1024;
 
+/// Number of segments that are open at once while a snapshot reads a log that is being written.
+pub const READ_SEGMENTS_OPEN_MAX: usize = 8;
+
 /// Size of the log at which it logs a warning; it logs another at each doubling.
 pub const LOG_BYTES_WARNING: u64 = 8 * 1024 * 1024 * 1024;
 

@@ -8,6 +8,7 @@ use busload_io::Disk;
 use crate::{
     Base, Lsn, OpenError, Progress, RecordRef, ReplayError,
     format::LogId,
+    limits::READ_SEGMENTS_OPEN_MAX,
     recovery::{find_segments_in_use, numbered_segments, read_header, walk_durable},
 };
 
@@ -35,17 +36,31 @@ pub fn read_durable<D: Disk>(
     until: Lsn,
     sink: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
 ) -> Result<Option<Read>, OpenError> {
-    if until <= base.map_or(Lsn(0), |base| base.lsn) {
+    let covered = |base: Option<&Base>| base.map_or(Lsn(0), |base| base.lsn);
+    if until <= covered(base) {
         return Ok(None);
     }
     let segments = find_segments_in_use(disk, base)?;
-    let walked = walk_durable(disk, &segments, base, until, sink)?;
-    Ok(walked.log_id.map(|log_id| Read {
-        log_id,
-        records: walked.records,
-        segment: walked.last_number(),
-        wall_ms: walked.wall_ms.unwrap_or(i64::MIN),
-    }))
+    let (mut base, mut read) = (base.copied(), None);
+    let mut groups = segments.chunks(READ_SEGMENTS_OPEN_MAX).peekable();
+    while let Some(group) = groups.next() {
+        let following = groups.peek().and_then(|following| following.first()?.header);
+        let end = following.map_or(until, |(next, _)| until.min(Lsn(next.first_lsn.0 - 1)));
+        if end <= covered(base.as_ref()) {
+            continue;
+        }
+        let open = group.iter().map(|segment| segment.open(disk)).collect::<Result<Vec<_>, _>>()?;
+        let walked = walk_durable(disk, &open, base.as_ref(), end, sink)?;
+        let Some(log_id) = walked.log_id else { break };
+        let (segment, wall_ms) = (walked.last_number(), walked.wall_ms.unwrap_or(i64::MIN));
+        let records = walked.records + read.map_or(0, |earlier: Read| earlier.records);
+        read = Some(Read { log_id, records, segment, wall_ms });
+        base = Some(Base { log_id, lsn: end, segment, wall_ms });
+        if end == until {
+            break;
+        }
+    }
+    Ok(read)
 }
 
 /// Returns whether every segment of the log is there, from the first one on.

@@ -4,7 +4,10 @@ use std::io::IoSlice;
 
 use busload_io::{Disk, DiskError, DiskErrorKind, DiskOperation};
 use busload_log::Lsn;
-use busload_tables::{TableEntry, TableId, Value, effect};
+use busload_tables::{
+    HashRef, TableEntry, TableId, Value, effect,
+    limits::{COMPACT_HASH_FIELDS_MAX, COMPACT_HASH_STRING_BYTES_MAX},
+};
 
 use crate::{
     Catalogue, MakeError, Pace,
@@ -17,6 +20,17 @@ use crate::{
         SYNC_BYTES,
     },
 };
+
+/// Field longer than any of a hash that is not general.
+const LONG_FIELD: [u8; COMPACT_HASH_STRING_BYTES_MAX + 1] =
+    [b'x'; COMPACT_HASH_STRING_BYTES_MAX + 1];
+
+/// Returns whether the hash as it is makes any copy of it general, too.
+fn shows_general(fields: HashRef<'_>) -> bool {
+    let is_long = |bytes: &[u8]| COMPACT_HASH_STRING_BYTES_MAX < bytes.len();
+    COMPACT_HASH_FIELDS_MAX < fields.len()
+        || fields.iter().any(|(field, value)| is_long(field) || is_long(value))
+}
 
 /// Level of zstd: the fastest that is not negative.
 const ZSTD_LEVEL: i32 = 1;
@@ -97,6 +111,13 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
                 while pairs.peek().is_some() {
                     self.fields(table, key, &mut pairs);
                     self.write_if_full(pace)?;
+                }
+                if is_general && !shows_general(fields) {
+                    // A long field makes the hash general, and it stays so without the field.
+                    effect::hash_put_header(&mut self.block, table, key, 1);
+                    effect::hash_put_pair(&mut self.block, &LONG_FIELD, b"");
+                    effect::hash_delete_header(&mut self.block, table, key, 1);
+                    effect::hash_delete_field(&mut self.block, &LONG_FIELD);
                 }
                 if let Some(at) = expiry {
                     effect::expire(&mut self.block, table, key, at);

@@ -53,10 +53,18 @@ pub fn test() -> Result<()> {
     steps.finish()
 }
 
-/// Tests that take long and find something rarely: whole experiments of the bench.
+/// Number of times that the server is killed while clients write and snapshots are made.
+const SOAK_KILL_ROUNDS: &str = "200";
+
+/// Tests that take long and find something rarely: many kills, whole experiments of the bench.
 pub fn soak() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("Postgres server", postgres::ensure);
+    steps.step("kills", || {
+        let mut test = cargo();
+        test.env("BUSLOAD_KILL_ROUNDS", SOAK_KILL_ROUNDS);
+        run(test.args(["test", "--package", "busload", "--test", "server", "kill::"]))
+    });
     steps.step("experiments of the bench", || {
         run(cargo().args(["test", "--package", "busload-bench", "--features", "soak"]))
     });

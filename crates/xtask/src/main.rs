@@ -47,7 +47,7 @@ enum Task {
     /// On Debian and its kin the package postgresql is installed when it is missing and this is
     /// root.
     Test,
-    /// Tests that take long and find something rarely: whole experiments of the bench
+    /// Tests that take long and find something rarely: many kills, experiments of the bench
     Soak,
     /// Check which crate depends on which, as cargo resolves it
     Rules,

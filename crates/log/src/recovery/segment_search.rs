@@ -61,11 +61,11 @@ pub(crate) fn find_segments<D: Disk>(
 }
 
 /// Finds the segments of a log that is being written: from the one on in which the record behind
-/// the base is, up to the last one that has been begun.
+/// the base is, up to the last one that has been begun. They are not open.
 pub(crate) fn find_segments_in_use<D: Disk>(
     disk: &D,
     base: Option<&Base>,
-) -> Result<Vec<Segment<D::File>>, OpenError> {
+) -> Result<Vec<Segment<()>>, OpenError> {
     let mut numbered = numbered_segments(disk)?;
     let mut segments = Vec::new();
     while let Some((number, name)) = numbered.pop() {
@@ -78,7 +78,7 @@ pub(crate) fn find_segments_in_use<D: Disk>(
             continue;
         }
         let is_start = base.is_some_and(|base| base.is_in_or_before(&segment));
-        segments.push(segment);
+        segments.push(segment.with_file(()));
         if is_start {
             break;
         }
@@ -87,6 +87,21 @@ pub(crate) fn find_segments_in_use<D: Disk>(
     check_numbers(disk, &segments, base)?;
     check_headers(disk, &segments, base)?;
     Ok(segments)
+}
+
+impl<F> Segment<F> {
+    fn with_file<G>(self, file: G) -> Segment<G> {
+        let Self { name, number, bytes, header, .. } = self;
+        Segment { name, number, file, bytes, header }
+    }
+}
+
+impl Segment<()> {
+    pub fn open<D: Disk>(&self, disk: &D) -> Result<Segment<D::File>, OpenError> {
+        let Self { name, number, bytes, header, .. } = self;
+        let file = disk.open(name)?;
+        Ok(Segment { name: name.clone(), number: *number, file, bytes: *bytes, header: *header })
+    }
 }
 
 /// Returns the files that are named like segments, sorted by their numbers.
@@ -111,9 +126,9 @@ impl Base {
 }
 
 /// Checks that nothing is missing between the segments, nor before them.
-fn check_numbers<D: Disk>(
+fn check_numbers<D: Disk, F>(
     disk: &D,
-    segments: &[Segment<D::File>],
+    segments: &[Segment<F>],
     base: Option<&Base>,
 ) -> Result<(), OpenError> {
     let Some(first) = segments.first() else { return Ok(()) };
@@ -175,9 +190,9 @@ pub(crate) fn read_header<D: Disk>(
 
 /// Checks that all segments in use, and the base, name the same log. One that was never used (or
 /// whose header a crash took) may be among them: the walk over the frames judges what follows it.
-fn check_headers<D: Disk>(
+fn check_headers<D: Disk, F>(
     disk: &D,
-    segments: &[Segment<D::File>],
+    segments: &[Segment<F>],
     base: Option<&Base>,
 ) -> Result<(), OpenError> {
     let mut log_id = base.map(|base| base.log_id);

@@ -130,6 +130,7 @@ Examples
   busload check --config busload.toml
   busload log verify --data /var/lib/busload
   busload log repair --data /var/lib/busload --to /var/lib/busload-repaired
+  busload snapshot verify --data /var/lib/busload
   busload cache warm db --config busload.toml
   busload chunks verify s3://bucket/prefix";
 

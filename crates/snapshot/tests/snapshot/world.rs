@@ -18,8 +18,8 @@ use busload_tables::{
     effect::{self, PartPosition, Replayer},
 };
 
-/// Contents of all tables: value, expiry.
-pub type Contents = BTreeMap<(u16, Vec<u8>), (Stored, Option<i64>)>;
+/// Contents of all tables: value, expiry, whether it is general.
+pub type Contents = BTreeMap<(u16, Vec<u8>), (Stored, Option<i64>, bool)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
@@ -277,7 +277,8 @@ pub fn contents(tables: &Tables) -> Contents {
                     fields.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect(),
                 ),
             };
-            let earlier = contents.insert((table.0, entry.key.to_vec()), (stored, entry.expiry));
+            let earlier = contents
+                .insert((table.0, entry.key.to_vec()), (stored, entry.expiry, entry.is_general));
             assert_eq!(earlier, None, "one entry for each key");
         }
     }
