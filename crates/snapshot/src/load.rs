@@ -1,6 +1,7 @@
 //! Loads a snapshot into tables at a start.
 
 use std::{
+    collections::BTreeMap,
     sync::{Condvar, Mutex, PoisonError, mpsc},
     thread,
 };
@@ -8,7 +9,7 @@ use std::{
 use busload_io::{Disk, DiskError};
 use busload_log::Lsn;
 use busload_tables::{
-    Tables,
+    TableId, Tables,
     effect::{ApplyError, Replayer, decode},
     limits::REPLAY_GROUP_BYTES,
 };
@@ -53,10 +54,17 @@ where
 {
     let mut catalogue = Catalogue::default();
     let mut tables = Tables::new(snapshot.header().seed);
-    let mut replayer = Replayer::new(&mut tables);
     let record = snapshot.catalogue(disk)?;
     catalogue.note(&record).map_err(ApplyError::from)?;
+    let mut replayer = Replayer::new(&mut tables);
     replayer.push(&record)?;
+    replayer.finish();
+    for (table, entries) in estimate(disk, snapshot)? {
+        if tables.exists(table) {
+            tables.reserve(table, entries);
+        }
+    }
+    let mut replayer = Replayer::new(&mut tables);
     let (sender, receiver) = mpsc::channel::<Result<Vec<u8>, SnapshotError>>();
     let ahead = ReadAhead::default();
     thread::scope(|scope| {
@@ -87,6 +95,24 @@ where
     })?;
     replayer.finish();
     Ok(Loaded { tables, catalogue })
+}
+
+/// Estimates the number of entries of each table from the first partition.
+fn estimate<D: Disk>(
+    disk: &D,
+    snapshot: &Snapshot<D::File>,
+) -> Result<BTreeMap<TableId, usize>, MakeError> {
+    let mut counts = BTreeMap::new();
+    for block in snapshot.blocks(disk, 0) {
+        for effect in decode(&block?) {
+            if let Some(table) = effect.map_err(ApplyError::from)?.table() {
+                *counts.entry(table).or_default() += snapshot.partitions().len();
+            }
+        }
+    }
+    let most = usize::try_from(snapshot.entries()).unwrap_or(usize::MAX);
+    counts.values_mut().for_each(|count: &mut usize| *count = most.min(*count));
+    Ok(counts)
 }
 
 /// Bytes of blocks that were read and not yet applied.

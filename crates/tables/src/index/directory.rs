@@ -29,6 +29,9 @@ const WORDS_FREE: usize = 64;
 /// 500 entries.
 const ENTRIES_PER_WORD_MIN: usize = 4;
 
+/// Most entries that a segment is to hold which is created for entries to come.
+const ENTRIES_PER_SEGMENT_MAX: usize = 700;
+
 const ADDRESS_MASK: u64 = ((1 << 48) - 1) & !DEPTH_MASK;
 const DEPTH_MASK: u64 = 63;
 const BUCKETS_SHIFT: u32 = 48;
@@ -115,6 +118,27 @@ impl Directory {
         debug_assert!(self.is_empty());
         let word = Word::new(Segment::create(heap, 0, 0));
         self.set_shards(heap, Box::new([Shard::new(Box::new([word]), 0)]), 0);
+    }
+
+    /// Creates the segments that about so many entries with evenly spread hashes will have. So they
+    /// need not be split and moved as they come, and those that come in hash order do not crowd the
+    /// first buckets of a segment that has yet to be split.
+    pub fn start_sized(&mut self, heap: &mut Heap, entries: usize) {
+        debug_assert!(self.is_empty());
+        let segments = entries.div_ceil(ENTRIES_PER_SEGMENT_MAX).next_power_of_two();
+        let bits = segments.ilog2().min(DEPTH_MAX);
+        let count = u32::try_from(entries >> bits).unwrap_or(0);
+        let words: Vec<_> =
+            (0..1_u64 << bits).map(|_| Word::new(Segment::create(heap, bits, count))).collect();
+        if bits <= FLAT_BITS_MAX {
+            self.set_shards(heap, Box::new([Shard::new(words.into(), 0)]), 0);
+            return;
+        }
+        let shards = words
+            .chunks_exact(words.len() / SHARD_COUNT)
+            .map(|words| Shard::new(words.into(), SHARD_BITS))
+            .collect();
+        self.set_shards(heap, shards, SHARD_BITS);
     }
 
     /// Frees all segments, but not their entries. Only `clear` may follow.

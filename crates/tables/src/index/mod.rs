@@ -366,6 +366,16 @@ impl Index {
         Some((segment, entry, position))
     }
 
+    /// Prepares an empty index for about so many entries.
+    pub fn reserve(&mut self, heap: &mut Heap, entries: usize) {
+        if !self.directory.is_empty() || entries == 0 {
+            return;
+        }
+        let before = heap.live_bytes;
+        self.directory.start_sized(heap, entries);
+        self.bytes = self.bytes + heap.live_bytes - before;
+    }
+
     #[inline]
     fn make_room(&mut self, heap: &mut Heap, hasher: &Hasher, hash: u64) {
         if self.directory.is_empty() {

@@ -73,3 +73,33 @@ fn dropped_tables_leave_nothing_behind() {
     drop(tables);
     assert_eq!(HELD.get(), before);
 }
+
+#[test]
+fn a_table_prepared_for_entries_to_come_is_a_table_like_any_other() {
+    // The last one is so large that its directory is cut into shards.
+    for expected in [0, 1, 500, 5_000, 1_000_000] {
+        let mut tables = Tables::new(1);
+        let table = TableId(0);
+        tables.reserve(table, expected);
+        tables.assert_invariants(table);
+        let keys: Vec<_> = (0..3_000).map(|number| format!("key:{number}").into_bytes()).collect();
+        for key in &keys {
+            let hash = tables.hash(key);
+            tables.put(table, hash, key, StringValue::Slice(b"value"), None);
+        }
+        tables.assert_invariants(table);
+        assert_eq!((tables.len(table), tables.entries(table).count()), (3_000, 3_000));
+        let used = tables.memory_used(table);
+        tables.reserve(table, 1_000_000);
+        assert_eq!(tables.memory_used(table), used, "a table with entries stays as it is");
+        for key in &keys {
+            let hash = tables.hash(key);
+            assert!(tables.get(table, hash, key, 0).is_some());
+            assert!(tables.delete(table, hash, key));
+        }
+        tables.assert_invariants(table);
+        assert!(tables.is_empty(table));
+        while tables.collect_garbage(1_000) {}
+        assert_eq!(tables.memory_used(table), 0, "{expected}");
+    }
+}
