@@ -4,7 +4,10 @@ use busload_cluster::{Cluster, StopMode};
 use rustix::process::Signal;
 
 use super::{Relation, Served, session::Session};
-use crate::support::client::{command, text};
+use crate::support::{
+    client::{command, text},
+    eventually,
+};
 
 const LOCK: &str = "BEGIN; LOCK TABLE @ IN ACCESS EXCLUSIVE MODE";
 const ERROR: &str = "-ERR table objects: ";
@@ -201,14 +204,25 @@ fn a_read_survives_the_end_of_its_connection() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let query = "key=pk&application_name=survivor&connections=2&timeout=60s";
     let mut served = Served::start(&[&relation.table(query)], &[]);
+    let mut ended = String::new();
     for round in 0..10 {
-        while served.server.metric("busload_postgres_connections{table=\"objects\"}") < 2.0 {}
+        // The connection that was ended before is noticed and replaced, so only one ends at once.
+        eventually("two other connections", || {
+            let open = relation
+                .execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'survivor'");
+            let open: Vec<_> = open.split_whitespace().collect();
+            let connections = "busload_postgres_connections{table=\"objects\"}";
+            open.len() == 2
+                && !open.contains(&ended.as_str())
+                && served.server.metric(connections) == 2.0
+        });
         // The connection that was used last is most likely the one that is used next.
-        relation.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE application_name = 'survivor'
+        let process = relation.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'survivor'
              ORDER BY state_change DESC LIMIT 1",
         );
+        ended = process.trim().to_owned();
+        relation.execute(&format!("SELECT pg_terminate_backend({ended})"));
         assert_eq!(served.run("GET objects:a"), "1", "round {round}");
     }
 }
