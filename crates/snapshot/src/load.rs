@@ -21,7 +21,7 @@ use crate::{
 
 /// Contents of a snapshot that was loaded.
 pub struct Loaded {
-    /// Tables and the catalogue of them.
+    /// Tables with the snapshot's entries.
     pub tables: Tables,
     /// Tables that the log knows.
     pub catalogue: Catalogue,
@@ -37,9 +37,9 @@ pub fn newest_first<D: Disk>(disk: &D) -> Result<Vec<Lsn>, DiskError> {
 }
 
 /// Loads a snapshot into tables. Their hash has the snapshot's seed, so the entries come in the
-/// order in which the tables keep them, which is several times as fast as any other. A second
-/// thread reads, verifies and decompresses ahead. `progress` is called with the number of bytes of
-/// entries loaded so far.
+/// order in which the tables keep them: neighbours go to the same cache lines. A second thread
+/// reads, verifies and decompresses ahead. `progress` is called with the number of bytes of entries
+/// loaded so far.
 ///
 /// # Errors
 /// If any block does not verify, or holds something that no snapshot holds.

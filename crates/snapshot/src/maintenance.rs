@@ -44,8 +44,6 @@ impl Default for Settings {
 pub struct Status {
     /// A snapshot is being made.
     pub running: bool,
-    /// Time of day at which that began, in milliseconds since 1970.
-    pub began_ms: Option<i64>,
     /// Number of snapshots made since the start.
     pub made: u64,
     /// Number of attempts since the start that failed.
@@ -63,7 +61,7 @@ pub struct Status {
     pub file_bytes: u64,
     /// Why the last attempt failed; `None` if it did not.
     pub error: Option<Arc<str>>,
-    /// Number of requests, of which `answered` have been carried out or failed.
+    /// Number of requests for a snapshot.
     pub requested: u64,
     /// Number of requests that were carried out or failed.
     pub answered: u64,
@@ -101,7 +99,7 @@ impl Control {
         self.lock().status.clone()
     }
 
-    /// Waits until a request was carried out or has failed, or the thread was told to end. Returns
+    /// Waits until a request was carried out or has failed, or the thread was asked to end. Returns
     /// the state by then.
     pub fn wait_for(&self, request: u64) -> Status {
         let pending = |state: &mut State| !state.stop && state.status.answered < request;
@@ -257,8 +255,8 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
     /// Makes a snapshot, which answers the requests up to this one, and removes what it makes
     /// superfluous.
     fn attempt(&mut self, request: u64) {
-        let (began, began_ms) = (self.clock.now(), self.clock.wall_ms());
-        self.control.change(|status| (status.running, status.began_ms) = (true, Some(began_ms)));
+        let began = self.clock.now();
+        self.control.change(|status| status.running = true);
         let made = self.make();
         let took = self.clock.now().saturating_sub(began);
         let now_ms = self.clock.wall_ms();
@@ -284,7 +282,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             log::error!("the log behind the older snapshot is kept for now: {error}");
         }
         self.control.change(|status| {
-            (status.running, status.began_ms, status.answered) = (false, None, request);
+            (status.running, status.answered) = (false, request);
             match made {
                 Err(error) => {
                     status.failed += 1;

@@ -137,11 +137,11 @@ impl Plan {
             catalogue.note(&base_catalogue).map_err(ApplyError::from)?;
             let mut replay =
                 PartitionReplay::new(&mut tables, self.header.partition_bits, partition);
-            replay.push(&base_catalogue).map_err(apply_error)?;
+            replay.push(&base_catalogue)?;
             if let Some(snapshot) = snapshot {
                 for older in overlapping(snapshot.header(), &self.header, partition) {
                     for block in snapshot.blocks(disk, older) {
-                        replay.push(&block?).map_err(apply_error)?;
+                        replay.push(&block?)?;
                         pace.pace()?;
                     }
                 }
@@ -149,7 +149,7 @@ impl Plan {
             let lsn = self.header.lsn;
             read_paced(disk, self.base.as_ref(), lsn, pace, &mut |_, record| {
                 catalogue.note(record)?;
-                replay.push(record)
+                Ok(replay.push(record)?)
             })?;
             replay.finish();
             write_partition(&mut writer, &tables, pace)?;
@@ -193,11 +193,4 @@ fn read_paced<D: Disk>(
         }
         sink(record.lsn, record.bytes)
     })
-}
-
-fn apply_error(error: ReplayError) -> MakeError {
-    match error.downcast::<ApplyError>() {
-        Ok(error) => MakeError::Apply(*error),
-        Err(_) => MakeError::Apply(ApplyError::MisplacedPart),
-    }
 }

@@ -6,9 +6,9 @@ use busload_io::Clock;
 
 use crate::limits::PAUSE_MAX_MS;
 
-/// Error of work that was told to stop.
+/// Error of work that was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("told to stop")]
+#[error("asked to stop")]
 pub struct Stopped;
 
 /// Called between two pieces of work of about a millisecond.

@@ -1,11 +1,11 @@
 //! Partitions of the keys by hash, and the tables in which one is built.
 
-use crate::format::Header;
-use busload_log::ReplayError;
 use busload_tables::{
     KeyHash, Tables,
-    effect::{self, ApplyError, Effect, PartPosition, Replayer},
+    effect::{self, ApplyError, OpenParts, Replayer},
 };
+
+use crate::format::Header;
 
 /// Returns the partitions of an older snapshot that hold keys of partition `wanted` of the new one.
 pub(crate) fn overlapping(
@@ -34,38 +34,27 @@ pub(crate) struct PartitionReplay<'t> {
     wanted: u64,
     /// Effects of a record that concern the partition.
     kept: Vec<u8>,
-    /// Parts of a transaction whose last part is still to come.
-    parts: Option<Vec<u8>>,
+    parts: OpenParts,
 }
 
 impl<'t> PartitionReplay<'t> {
     pub fn new(tables: &'t mut Tables, bits: u32, wanted: usize) -> Self {
         let (replayer, wanted) = (Replayer::new(tables), wanted as u64);
-        Self { replayer, bits, wanted, kept: Vec::new(), parts: None }
+        Self { replayer, bits, wanted, kept: Vec::new(), parts: OpenParts::default() }
     }
 
     /// Applies the effects of a record that concern the partition.
-    pub fn push(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+    pub fn push(&mut self, record: &[u8]) -> Result<(), ApplyError> {
         if !effect::is_part(record) {
             return self.push_whole(record);
         }
-        let Some(Effect::Part { position, bytes }) = effect::decode(record).next().transpose()?
-        else {
-            return Err(ApplyError::MisplacedPart.into());
-        };
-        if position == PartPosition::First {
-            self.parts = Some(Vec::new());
+        match self.parts.join(record)? {
+            Some(whole) => self.push_whole(&whole),
+            None => Ok(()),
         }
-        let parts = self.parts.as_mut().ok_or(ApplyError::MisplacedPart)?;
-        parts.extend_from_slice(bytes);
-        if position != PartPosition::Last {
-            return Ok(());
-        }
-        let whole = self.parts.take().unwrap_or_default();
-        self.push_whole(&whole)
     }
 
-    fn push_whole(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+    fn push_whole(&mut self, record: &[u8]) -> Result<(), ApplyError> {
         self.kept.clear();
         let mut effects = effect::decode(record);
         loop {
@@ -75,12 +64,12 @@ impl<'t> PartitionReplay<'t> {
             if effect.key().is_none_or(|key| self.is_wanted(self.replayer.hash(key))) {
                 let end = effects.offset();
                 if end - start == record.len() {
-                    return Ok(self.replayer.push(record)?);
+                    return self.replayer.push(record);
                 }
                 self.kept.extend_from_slice(&record[start..end]);
             }
         }
-        if self.kept.is_empty() { Ok(()) } else { Ok(self.replayer.push(&self.kept)?) }
+        if self.kept.is_empty() { Ok(()) } else { self.replayer.push(&self.kept) }
     }
 
     fn is_wanted(&self, KeyHash(hash): KeyHash) -> bool {

@@ -44,8 +44,6 @@ pub struct Summary {
     pub lsn: Lsn,
     /// Number of entries of tables.
     pub entries: u64,
-    /// Length of the entries before compression.
-    pub raw_bytes: u64,
     /// Length of the file.
     pub file_bytes: u64,
 }
@@ -189,8 +187,7 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         self.block = catalogue.encode();
         self.write_block_even_if_empty(KIND_CATALOGUE)?;
         let partitions = std::mem::take(&mut self.partitions);
-        let sum = |field: fn(&PartitionEntry) -> u64| partitions.iter().map(field).sum();
-        let (entries, raw_bytes) = (sum(|entry| entry.entries), sum(|entry| entry.raw_bytes));
+        let entries = partitions.iter().map(|partition| partition.entries).sum();
         let footer = Footer { partitions, catalogue_offset, catalogue_number };
         let bytes = footer.encode(self.checksum_seed, self.offset);
         self.disk.write_at(&self.file, self.offset, &[IoSlice::new(&bytes)])?;
@@ -199,7 +196,7 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         self.disk.rename(TEMPORARY_NAME, &name)?;
         self.disk.sync_directory()?;
         let file_bytes = self.offset + bytes.len() as u64;
-        Ok(Summary { name, lsn: self.header.lsn, entries, raw_bytes, file_bytes })
+        Ok(Summary { name, lsn: self.header.lsn, entries, file_bytes })
     }
 
     fn write_if_full(&mut self, pace: &mut dyn Pace) -> Result<(), MakeError> {
@@ -215,10 +212,10 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
     }
 
     fn write_block_even_if_empty(&mut self, kind: u8) -> Result<(), DiskError> {
-        let mut block = std::mem::take(&mut self.block);
+        let block = std::mem::take(&mut self.block);
         if COMPRESSED_BYTES_MAX <= block.len() {
             // A buffer of this length is not kept.
-            return self.write_parts(kind, COMPRESSION_NONE, &[&std::mem::take(&mut block)], None);
+            return self.write_parts(kind, COMPRESSION_NONE, &[&block], None);
         }
         let mut compressed = std::mem::take(&mut self.compressed);
         compressed.clear();
@@ -270,9 +267,7 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         }
         Ok(())
     }
-}
 
-impl<D: Disk> SnapshotWriter<'_, D> {
     /// Fails while the disk still has space for the log, which must not run out of it because of a
     /// snapshot.
     fn check_space(&self) -> Result<(), DiskError> {

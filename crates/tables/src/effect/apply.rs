@@ -77,6 +77,39 @@ fn apply_hashed(tables: &mut Tables, effect: Effect<'_>, hash: KeyHash) -> Resul
     Ok(())
 }
 
+/// Parts of a transaction whose last part is still to come.
+#[derive(Debug, Default)]
+pub struct OpenParts(Option<Vec<u8>>);
+
+impl OpenParts {
+    /// Takes a record for which [`is_part`] holds. Returns the effects of the whole transaction if
+    /// this is its last part.
+    ///
+    /// # Errors
+    /// If the parts before it are missing, or it is malformed.
+    pub fn join(&mut self, record: &[u8]) -> Result<Option<Vec<u8>>, ApplyError> {
+        let Some(Effect::Part { position, bytes }) = decode(record).next().transpose()? else {
+            return Err(ApplyError::MisplacedPart);
+        };
+        if position == PartPosition::First {
+            self.0 = Some(Vec::new());
+        }
+        self.0.as_mut().ok_or(ApplyError::MisplacedPart)?.extend_from_slice(bytes);
+        if position != PartPosition::Last {
+            return Ok(None);
+        }
+        match self.0.take() {
+            Some(whole) if is_part(&whole) => Err(ApplyError::MisplacedPart),
+            whole => Ok(whole),
+        }
+    }
+
+    /// Returns whether there are parts whose last one is missing.
+    pub fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 /// Replays records in groups whose keys are prefetched.
 ///
 /// A record is checked as a whole when it is pushed; nothing of a bad one is applied. Effects are
@@ -88,7 +121,7 @@ pub struct Replayer<'t> {
     bytes: Vec<u8>,
     pending: Vec<Pending>,
     /// Parts of a transaction whose last part is still to come.
-    parts: Option<Vec<u8>>,
+    parts: OpenParts,
 }
 
 /// Effect that is decoded but not yet applied.
@@ -106,7 +139,7 @@ impl<'t> Replayer<'t> {
             tables,
             bytes: Vec::with_capacity(2 * REPLAY_GROUP_BYTES),
             pending: Vec::with_capacity(2 * REPLAY_GROUP_COUNT),
-            parts: None,
+            parts: OpenParts::default(),
         }
     }
 
@@ -123,7 +156,10 @@ impl<'t> Replayer<'t> {
     /// applied.
     pub fn push(&mut self, record: &[u8]) -> Result<(), ApplyError> {
         if is_part(record) {
-            return self.push_part(record);
+            return match self.parts.join(record)? {
+                Some(whole) => self.push(&whole),
+                None => Ok(()),
+            };
         }
         if REPLAY_GROUP_BYTES < record.len() {
             return self.apply_directly(record);
@@ -157,30 +193,11 @@ impl<'t> Replayer<'t> {
         Ok(())
     }
 
-    fn push_part(&mut self, record: &[u8]) -> Result<(), ApplyError> {
-        let Some(Effect::Part { position, bytes }) = decode(record).next().transpose()? else {
-            return Err(ApplyError::MisplacedPart);
-        };
-        if position == PartPosition::First {
-            self.parts = Some(Vec::new());
-        }
-        let parts = self.parts.as_mut().ok_or(ApplyError::MisplacedPart)?;
-        parts.extend_from_slice(bytes);
-        if position != PartPosition::Last {
-            return Ok(());
-        }
-        let whole = self.parts.take().unwrap_or_default();
-        match is_part(&whole) {
-            true => Err(ApplyError::MisplacedPart),
-            false => self.push(&whole),
-        }
-    }
-
     /// Applies what is still pending. Returns whether parts of a transaction are left whose last
     /// one is missing: that transaction never took effect.
     pub fn finish(mut self) -> bool {
         self.apply_pending();
-        self.parts.is_some()
+        self.parts.is_open()
     }
 
     /// Returns the table and the hash of an effect's key, and prefetches the key's bucket; `None`

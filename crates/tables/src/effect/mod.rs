@@ -37,7 +37,7 @@ mod apply;
 mod decode;
 mod encode;
 
-pub use apply::{ApplyError, Replayer, apply};
+pub use apply::{ApplyError, OpenParts, Replayer, apply};
 pub use decode::{Catalogue, Decoder, Effect, EffectError, Fields, Pairs, PartPosition, decode};
 pub use encode::{
     catalogue_created, catalogue_dropped, catalogue_settings, delete, expire, flush,

@@ -134,11 +134,7 @@ impl Directory {
             self.set_shards(heap, Box::new([Shard::new(words.into(), 0)]), 0);
             return;
         }
-        let shards = words
-            .chunks_exact(words.len() / SHARD_COUNT)
-            .map(|words| Shard::new(words.into(), SHARD_BITS))
-            .collect();
-        self.set_shards(heap, shards, SHARD_BITS);
+        self.set_shards(heap, Shard::cut(&words), SHARD_BITS);
     }
 
     /// Frees all segments, but not their entries. Only `clear` may follow.
@@ -307,10 +303,7 @@ impl Directory {
         if words.iter().any(|word| word.depth() < SHARD_BITS) {
             return;
         }
-        let shards = words
-            .chunks_exact(words.len() / SHARD_COUNT)
-            .map(|words| Shard::new(words.into(), SHARD_BITS))
-            .collect();
+        let shards = Shard::cut(words);
         self.set_shards(heap, shards, SHARD_BITS);
     }
 
@@ -331,6 +324,12 @@ impl Shard {
         let bits = words.len().ilog2();
         let deepest_count = words.iter().filter(|word| word.depth() == shard_bits + bits).count();
         Shard { words, bits, deepest_count }
+    }
+
+    /// Cuts the words of a flat directory into shards.
+    fn cut(words: &[Word]) -> Box<[Shard]> {
+        let words = words.chunks_exact(words.len() / SHARD_COUNT);
+        words.map(|words| Shard::new(words.into(), SHARD_BITS)).collect()
     }
 
     fn held_bytes(&self) -> u64 {
