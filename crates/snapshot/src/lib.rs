@@ -38,7 +38,7 @@ mod writer;
 
 pub use catalogue::{Catalogue, KnownTable};
 pub use load::{Loaded, load, newest_first};
-pub use maintenance::{Control, Maintenance, MemoryBytes, Recovered, Settings, Status};
+pub use maintenance::{Control, Maintenance, MemoryBytes, Pause, Recovered, Settings, Status};
 pub use make::{MakeError, Wanted, make, partition_bits};
 pub use pacer::{Pace, Pacer, Stopped};
 pub use reader::{InvalidSnapshot, Snapshot, SnapshotError};

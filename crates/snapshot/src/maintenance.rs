@@ -133,12 +133,12 @@ impl Control {
 
     /// Waits until what the requests ask for is durable, but not long: the log may have stopped, or
     /// a table may leave it to the system when to sync.
-    fn wait_until_durable(&self, progress: &Progress) -> Result<(), Stopped> {
+    fn wait_until_durable(&self, progress: &Progress, pause: Pause<'_>) -> Result<(), Stopped> {
         for _ in 0..DURABLE_WAIT_MS / DURABLE_LOOK_MS {
             if self.lock().requested_lsn <= progress.durable() {
                 break;
             }
-            self.pause(Duration::from_millis(DURABLE_LOOK_MS))?;
+            pause(Duration::from_millis(DURABLE_LOOK_MS))?;
         }
         Ok(())
     }
@@ -150,6 +150,9 @@ impl Control {
         if state.stop { Err(Stopped) } else { Ok(()) }
     }
 }
+
+/// Waits for this long, or fails if the work must stop.
+pub type Pause<'a> = &'a mut dyn FnMut(Duration) -> Result<(), Stopped>;
 
 /// Facts about the recovery that the thread goes on from.
 #[derive(Clone, Copy, Debug)]
@@ -230,14 +233,20 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
 
     /// Makes snapshots until [`Control::stop`].
     pub fn run(mut self) {
-        while self.control.wait(Duration::from_millis(LOOK_INTERVAL_MS)).is_ok() {
-            let Status { requested, answered, .. } = self.control.status();
-            let is_due = self.settings.automatic
-                && self.due_bytes() <= self.log_bytes()
-                && self.retry_at <= self.clock.now();
-            if self.progress.failure().is_none() && (answered < requested || is_due) {
-                self.attempt(requested);
-            }
+        let control = Arc::clone(&self.control);
+        while control.wait(Duration::from_millis(LOOK_INTERVAL_MS)).is_ok() {
+            self.turn(&mut |pause| control.pause(pause));
+        }
+    }
+
+    /// Makes a snapshot if one is due or was asked for.
+    pub fn turn(&mut self, pause: Pause<'_>) {
+        let Status { requested, answered, .. } = self.control.status();
+        let is_due = self.settings.automatic
+            && self.due_bytes() <= self.log_bytes()
+            && self.retry_at <= self.clock.now();
+        if self.progress.failure().is_none() && (answered < requested || is_due) {
+            self.attempt(requested, pause);
         }
     }
 
@@ -254,10 +263,10 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
 
     /// Makes a snapshot, which answers the requests up to this one, and removes what it makes
     /// superfluous.
-    fn attempt(&mut self, request: u64) {
+    fn attempt(&mut self, request: u64, pause: Pause<'_>) {
         let began = self.clock.now();
         self.control.change(|status| status.running = true);
-        let made = self.make();
+        let made = self.make(pause);
         let took = self.clock.now().saturating_sub(began);
         let now_ms = self.clock.wall_ms();
         match &made {
@@ -304,14 +313,14 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
     }
 
     /// Makes a snapshot from the newest one that can be read and verifies.
-    fn make(&mut self) -> Result<Option<Summary>, MakeError> {
-        self.control.wait_until_durable(&self.progress)?;
+    fn make(&mut self, pause: Pause<'_>) -> Result<Option<Summary>, MakeError> {
+        self.control.wait_until_durable(&self.progress, pause)?;
         let covered_bytes = self.recovered_bytes + self.progress.stats().bytes;
         let durable = self.progress.durable();
         let partition_bits = partition_bits((self.memory_bytes)());
         loop {
             let wanted = Wanted { durable, seed: self.seed, partition_bits };
-            match self.make_paced(wanted) {
+            match self.make_paced(wanted, pause) {
                 Ok(Some(summary)) => {
                     self.kept.insert(0, Snapshot::open(&self.disk, summary.lsn)?);
                     self.kept.truncate(KEPT_COUNT);
@@ -329,14 +338,13 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         }
     }
 
-    fn make_paced(&self, wanted: Wanted) -> Result<Option<Summary>, MakeError> {
+    fn make_paced(&self, wanted: Wanted, pause: Pause<'_>) -> Result<Option<Summary>, MakeError> {
         let catch_up_bytes = self.due_bytes().saturating_mul(CATCH_UP_FACTOR).max(1);
         let share = || {
             let growth = self.log_bytes() as f64 / catch_up_bytes as f64;
             f64::from(self.settings.cpu_percent) / 100.0 * growth.max(1.0)
         };
-        let mut pause = |pause| self.control.pause(pause);
-        let mut pacer = Pacer::new(&self.clock, &share, &mut pause);
+        let mut pacer = Pacer::new(&self.clock, &share, pause);
         make(&self.disk, self.kept.first(), wanted, &mut pacer)
     }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    clients, limits, postgres, rules,
+    clients, limits, postgres, rules, sim,
     steps::{Steps, cargo, run},
     tests, words,
 };
@@ -65,6 +65,8 @@ pub fn soak() -> Result<()> {
         test.env("BUSLOAD_KILL_ROUNDS", SOAK_KILL_ROUNDS);
         run(test.args(["test", "--package", "busload", "--test", "server", "kill::"]))
     });
+    steps.step("simulation", || sim::simulate(&sim::Arguments::for_soak(false)));
+    steps.step("planted bugs", || sim::simulate(&sim::Arguments::for_soak(true)));
     steps.step("experiments of the bench", || {
         run(cargo().args(["test", "--package", "busload-bench", "--features", "soak"]))
     });

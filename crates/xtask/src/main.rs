@@ -4,6 +4,7 @@
 //!  ci ------> format, words, rules, lints, docs, tests, loom, clients
 //!  test ----> a Postgres server's programs, tests
 //!  soak ----> a Postgres server's programs, tests that take long
+//!  sim -----> seeds of the simulation, and planted bugs
 //!  rules ---> rules
 //!  words ---> words
 //!  limits --> the table of docs/limits.md
@@ -19,8 +20,10 @@
 mod ci;
 mod clients;
 mod limits;
+mod planted;
 mod postgres;
 mod rules;
+mod sim;
 mod steps;
 mod tests;
 mod words;
@@ -49,6 +52,11 @@ enum Task {
     Test,
     /// Tests that take long and find something rarely: many kills, experiments of the bench
     Soak,
+    /// Run many seeds of the simulation of the memory tables
+    ///
+    /// A failure names its seed: `cargo run -p busload-sim -- --from SEED --seeds 1 --trace` shows
+    /// what happened.
+    Sim(sim::Arguments),
     /// Check which crate depends on which, as cargo resolves it
     Rules,
     /// Write the table of docs/limits.md from the constants of all limits.rs
@@ -70,6 +78,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::ci(),
         Task::Test => ci::test(),
         Task::Soak => ci::soak(),
+        Task::Sim(arguments) => sim::simulate(&arguments),
         Task::Rules => rules::check(),
         Task::Limits => limits::run(limits::Mode::Write),
         Task::Metrics => ci::write_metrics_page(),

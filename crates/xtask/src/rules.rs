@@ -40,7 +40,7 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
     rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
@@ -56,6 +56,18 @@ const RULES: [Rule; 18] = [
     rule(
         "busload-snapshot",
         &["busload-io", "busload-log", "busload-tables"],
+        &[&ASYNC, &CONFIGURATION],
+    ),
+    rule(
+        "busload-sim",
+        &[
+            "busload-io",
+            "busload-log",
+            "busload-pipeline",
+            "busload-resp",
+            "busload-snapshot",
+            "busload-tables",
+        ],
         &[&ASYNC, &CONFIGURATION],
     ),
     rule("busload-postgres", &["busload-batch"], &[&OTHER_PROTOCOLS, &CONFIGURATION]),

@@ -11,7 +11,6 @@ mod gating;
 mod hashes;
 mod hostile;
 mod keys;
-mod oracle;
 mod redis_diff;
 mod scan;
 mod server_commands;
