@@ -53,9 +53,10 @@ pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
         None => vec![own.with_file_name("busload"), PathBuf::from("target/release/busload")],
     };
     let Some(found) = candidates.iter().find(|path| path.is_file()) else {
+        let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
         bail_usage!(
-            "no busload binary at {candidates:?}: build it (cargo build --release) or name it by \
-             --busload"
+            "no busload binary at {}: build it (cargo build --release) or name it by --busload",
+            looked.join(" or ")
         );
     };
     Ok(found.clone())

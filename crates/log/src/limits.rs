@@ -2,6 +2,9 @@
 
 use crate::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 
+/// Bytes that a start writes again at once, of those that may not have been synced.
+pub const REWRITE_BYTES: usize = 1 << 20;
+
 /// Default length of a segment file.
 pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 

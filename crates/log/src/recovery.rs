@@ -1,7 +1,8 @@
 //! Opens a log: finds out what survived, hands it to the caller and seals it.
 //!
-//! Recovery syncs every segment before it reads it, so it never acts on something that a power loss
-//! could still take. Then it follows the frames from the first segment on and checks each against
+//! Recovery syncs every segment before it reads it, and writes again what it read if nothing says
+//! that it was synced ([`rewrite`]), so it never acts on something that a power loss could still
+//! take. It follows the frames from the first segment on and checks each against
 //! its position and its predecessor, until one is missing. If anything after that point names a
 //! durable LSN at or above the missing one, the log is **corrupt** and the start is refused.
 //! Otherwise the rest is a **torn tail**, of which nobody was told that it is durable, and recovery
@@ -14,6 +15,7 @@
 //! frame kept. A crash may interrupt any step: the next start finds the same records.
 
 mod frames;
+mod rewrite;
 mod seal;
 mod segment_search;
 #[cfg(test)]
@@ -245,6 +247,7 @@ pub fn open_behind<D: Disk>(
         disk.sync(&segment.file)?;
     }
     let walked = found.walk(&disk, base, replay)?;
+    rewrite::unsynced(&disk, &found, &walked, base)?;
     if EXHAUSTED <= walked.next_lsn.0 || EXHAUSTED <= walked.last_number() {
         return Err(OpenError::Exhausted { lsn: walked.next_lsn });
     }

@@ -6,6 +6,7 @@ use busload_io::{
     DiskErrorKind, DiskOperation, Rng,
     sim::{CrashKind, Fault, SimClock, SimDisk, SimRng},
 };
+use busload_log::Lsn;
 use busload_resp::reply::Reply;
 
 use crate::{
@@ -33,12 +34,16 @@ pub struct Outcome {
     pub requests: u64,
     /// Number of those refused because the disk was full.
     pub refused: u64,
+    /// Number of writes executed in slices, with records in parts.
+    pub sliced: u64,
     /// Number of transactions that changed something.
     pub transactions: u64,
     /// Number of transactions that a crash took; nobody had seen them.
     pub transactions_lost: u64,
     /// Number of snapshots made.
     pub snapshots: u64,
+    /// Number of those in which a bit was flipped.
+    pub spoiled_snapshots: u64,
     /// Number of lives that a failing disk ended.
     pub disk_failures: u64,
 }
@@ -53,9 +58,11 @@ impl Outcome {
         self.power_losses += other.power_losses;
         self.requests += other.requests;
         self.refused += other.refused;
+        self.sliced += other.sliced;
         self.transactions += other.transactions;
         self.transactions_lost += other.transactions_lost;
         self.snapshots += other.snapshots;
+        self.spoiled_snapshots += other.spoiled_snapshots;
         self.disk_failures += other.disk_failures;
     }
 }
@@ -103,6 +110,7 @@ pub fn run(seed: u64, trace: Trace) -> Result<Outcome, Failure> {
         disk: SimDisk::new(),
         clock: SimClock::new(1_700_000_000_000),
         history: History::default(),
+        spoiled: Vec::new(),
         ending: Ending::Kill,
         outcome: Outcome::default(),
         trace,
@@ -123,6 +131,8 @@ struct Run {
     workload: Workload,
     /// Transactions since the contents were known.
     history: History,
+    /// Snapshots in which a bit was flipped.
+    spoiled: Vec<Lsn>,
     /// Worst end of a life since then.
     ending: Ending,
     outcome: Outcome,
@@ -192,7 +202,10 @@ impl Run {
             segment_bytes: [16 << 10, 32 << 10, 64 << 10][rng.index(3)],
             snapshot_log_bytes: [2 << 10, 16 << 10, 100 << 10][rng.index(3)],
             memory_bytes: [0, 100 << 20, 1 << 30][rng.index(3)],
-            piece_bytes_max: [64, 4_096][rng.index(2)],
+            piece_bytes_max: match self.workload.has_huge {
+                true => 64 << 10,
+                false => [64, 4_096][rng.index(2)],
+            },
             trace: self.trace,
         }
     }
@@ -425,6 +438,7 @@ impl Run {
         self.outcome.requests += server.executed.values().map(|of| of.len() as u64).sum::<u64>();
         let executed = server.executed.values().flatten();
         self.outcome.refused += executed.filter(|executed| executed.is_refused()).count() as u64;
+        self.outcome.sliced += server.sliced;
         self.outcome.snapshots += server.snapshots_made();
         // A server that was not verified has executed nothing but reads.
         if let Some(model) = server.model.take() {
@@ -446,8 +460,28 @@ impl Run {
         }
         self.outcome.hash = mix(self.outcome.hash, self.disk.operation_count());
         self.disk = self.disk.crash(&mut self.rng, kind);
+        self.spoil_snapshot();
         // The space may have been freed meanwhile; a start needs some.
         self.disk.set_space(None);
+    }
+}
+
+impl Run {
+    /// Flips a bit of the newest snapshot now and then, if the one before is as it should be.
+    fn spoil_snapshot(&mut self) {
+        let lsns = busload_snapshot::newest_first(&self.disk).unwrap_or_default();
+        let [newest, before, ..] = lsns[..] else { return };
+        if self.spoiled.contains(&newest) || self.spoiled.contains(&before) {
+            return;
+        }
+        if self.rng.chance(1, 5) {
+            let name = busload_snapshot::format::snapshot_name(newest);
+            let length = self.disk.contents(&name).map_or(0, |contents| contents.len());
+            let offset = self.rng.index(length.max(1)) as u64;
+            self.disk.flip_bit(&name, offset, self.rng.below(8) as u8);
+            self.spoiled.push(newest);
+            self.outcome.spoiled_snapshots += 1;
+        }
     }
 }
 

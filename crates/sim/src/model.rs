@@ -80,8 +80,8 @@ impl Model {
         Self { cells, history: History::starting_from(contents) }
     }
 
-    /// Executes a request as the server did, whose reply is given; `None` if it is still to come.
-    /// Returns what must survive when a client receives the reply.
+    /// Executes a request as the server did, which gave this reply. Returns what must survive when
+    /// a client receives it.
     ///
     /// # Errors
     /// If the reply is not the right one.
@@ -90,17 +90,11 @@ impl Model {
         session: &mut Session,
         request: &Request,
         now_ms: i64,
-        reply: Option<&Reply>,
+        reply: &Reply,
     ) -> Result<Needs, String> {
         let mut transaction = Transaction { now_ms, ..Transaction::default() };
         let expected = self.expect(session, request, reply, &mut transaction);
         let needs = self.commit(transaction);
-        let Some(reply) = reply else {
-            return match expected {
-                Expected::Any => Ok(needs),
-                _ => Err("the reply is missing".into()),
-            };
-        };
         match expected.admits(reply) {
             true => Ok(needs),
             false => Err(format!("the reply is {}, expected is {expected}", show_reply(reply))),
@@ -111,11 +105,11 @@ impl Model {
         &mut self,
         session: &mut Session,
         request: &Request,
-        reply: Option<&Reply>,
+        reply: &Reply,
         transaction: &mut Transaction,
     ) -> Expected {
         let name = request[0].as_slice();
-        if reply.is_some_and(is_refusal) {
+        if is_refusal(reply) {
             if name == b"EXEC" {
                 session.end_transaction();
             } else {
@@ -157,7 +151,7 @@ impl Model {
     fn exec(
         &mut self,
         session: &mut Session,
-        reply: Option<&Reply>,
+        reply: &Reply,
         transaction: &mut Transaction,
     ) -> Expected {
         let is_dirty = session.is_dirty;
@@ -174,11 +168,11 @@ impl Model {
             may_abort |= watch.expiry_ms.is_some_and(|expiry_ms| expiry_ms <= transaction.now_ms);
             transaction.needs = transaction.needs.join(cell.needs);
         }
-        let is_aborted = matches!(reply, Some(Reply::Null(_)));
+        let is_aborted = matches!(reply, Reply::Null(_));
         if must_abort || (is_aborted && may_abort) {
             return Expected::Is(Reply::Null(NullKind::Array));
         }
-        let Some(Reply::Array(replies)) = reply else {
+        let Reply::Array(replies) = reply else {
             return Expected::Error("an array of replies");
         };
         if replies.len() != queue.len() {
@@ -251,6 +245,16 @@ impl Model {
 }
 
 impl Session {
+    /// Creates the state of a connection that has selected a space.
+    pub fn in_space(space: u8) -> Self {
+        Self { space, ..Self::default() }
+    }
+
+    /// Returns the space that the connection has selected.
+    pub fn space(&self) -> u8 {
+        self.space
+    }
+
     fn end_transaction(&mut self) -> Option<Vec<Request>> {
         self.is_dirty = false;
         self.watched.clear();

@@ -65,6 +65,15 @@ pub struct Executed {
     pub reply: Option<Reply>,
 }
 
+/// Request that is executed in slices, or waits for something.
+#[derive(Debug)]
+struct Pending {
+    space: u8,
+    request: Request,
+    port: u16,
+    ordinal: usize,
+}
+
 impl Executed {
     /// Returns whether the disk was too full for it.
     pub fn is_refused(&self) -> bool {
@@ -92,6 +101,10 @@ pub struct Server {
     now_ms: i64,
     trace: Trace,
     sessions: HashMap<ConnId, (Session, u16)>,
+    /// Requests that tx has begun to execute and will answer later.
+    pending: BTreeMap<(ConnId, u64), Pending>,
+    /// Number of writes that were executed in slices.
+    pub sliced: u64,
     /// Executed requests of each client, by its port, in their order.
     pub executed: BTreeMap<u16, Vec<Executed>>,
 }
@@ -179,6 +192,8 @@ impl Server {
             now_ms: report.wall_ms.unwrap_or(i64::MIN).max(clock.wall_ms()),
             trace: shape.trace,
             sessions: HashMap::new(),
+            pending: BTreeMap::new(),
+            sliced: 0,
             executed: BTreeMap::new(),
         })
     }
@@ -213,8 +228,7 @@ impl Server {
         self.tx.end_turn();
         self.net.deliver(&mut batch);
         self.batch = batch;
-        self.finish_turn();
-        executed
+        executed.and(self.finish_turn())
     }
 
     /// Runs a turn with two batches under way at once, as when net and tx have a thread each.
@@ -236,21 +250,23 @@ impl Server {
         for batch in &mut batches {
             self.net.deliver(batch);
         }
-        self.finish_turn();
-        executed
+        executed.and(self.finish_turn())
     }
 
     fn collect(&mut self, batch: &mut RequestBatch) {
         self.net.collect(batch, Some(Duration::ZERO)).expect("the simulated driver works");
     }
 
-    fn finish_turn(&mut self) {
+    fn finish_turn(&mut self) -> Result<(), String> {
         let now = read(&self.clock);
         self.now_ms = self.now_ms.max(now.wall_ms);
+        let mut checked = Ok(());
         if let Some(mut answers) = self.tx.poll_answers(now) {
+            checked = replies_of(&answers).and_then(|replies| self.check_late(replies));
             self.net.deliver(&mut answers);
         }
         self.net.finish_turn();
+        checked
     }
 
     fn execute(&mut self, batch: &mut RequestBatch) -> Result<(), String> {
@@ -274,8 +290,8 @@ impl Server {
 
     /// Executes in the model what tx has executed, and compares the replies.
     fn check(&mut self, batch: &RequestBatch) -> Result<(), String> {
-        let Some(model) = &mut self.model else { return Ok(()) };
         let mut replies = replies_of(batch)?;
+        let Some(model) = &mut self.model else { return Ok(()) };
         for (index, run) in batch.runs.iter().enumerate() {
             let Some((session, port)) = self.sessions.get_mut(&run.conn) else { continue };
             let deferred = batch.deferred.iter().find(|deferred| deferred.run as usize == index);
@@ -287,17 +303,47 @@ impl Server {
                     let reply = reply.as_ref().map(show_reply);
                     println!("{} client {port} {}: {reply:?}", self.now_ms, show(&request));
                 }
-                let needs = model
-                    .execute(session, &request, self.now_ms, reply.as_ref())
-                    .map_err(|error| format!("client {port}, {}: {error}", show(&request)))?;
                 let executed = self.executed.entry(*port).or_default();
+                let Some(reply) = reply else {
+                    let (space, ordinal) = (session.space(), executed.len());
+                    let pending = Pending { space, request: request.clone(), port: *port, ordinal };
+                    self.pending.insert((run.conn, seq), pending);
+                    let needs = Needs::default();
+                    executed.push(Executed { request, needs, reply: None });
+                    continue;
+                };
+                let needs = model
+                    .execute(session, &request, self.now_ms, &reply)
+                    .map_err(|error| format!("client {port}, {}: {error}", show(&request)))?;
                 if executed.len() as u64 != seq {
                     return Err(format!(
                         "client {port}: request {seq} was executed as number {}",
                         executed.len()
                     ));
                 }
-                executed.push(Executed { request, needs, reply });
+                executed.push(Executed { request, needs, reply: Some(reply) });
+            }
+        }
+        self.check_late(replies)
+    }
+
+    /// Executes in the model what tx has executed in slices: it takes effect when it ends.
+    fn check_late(&mut self, replies: BTreeMap<(ConnId, u64), Reply>) -> Result<(), String> {
+        let Some(model) = &mut self.model else { return Ok(()) };
+        for (of, reply) in replies {
+            let Some(pending) = self.pending.remove(&of) else {
+                return Err(format!("a reply to no request: {}", show_reply(&reply)));
+            };
+            let Pending { space, request, port, ordinal } = pending;
+            self.sliced += u64::from(request[0] == b"MSET");
+            let mut session = Session::in_space(space);
+            let needs = model
+                .execute(&mut session, &request, self.now_ms, &reply)
+                .map_err(|error| format!("client {port}, {}: {error}", show(&request)))?;
+            if let Some(executed) =
+                self.executed.get_mut(&port).and_then(|executed| executed.get_mut(ordinal))
+            {
+                (executed.needs, executed.reply) = (needs, Some(reply));
             }
         }
         Ok(())
@@ -362,8 +408,8 @@ fn settings() -> Settings {
 }
 
 /// Returns the replies in a batch by connection and sequence number.
-fn replies_of(batch: &RequestBatch) -> Result<HashMap<(ConnId, u64), Reply>, String> {
-    let mut replies = HashMap::new();
+fn replies_of(batch: &RequestBatch) -> Result<BTreeMap<(ConnId, u64), Reply>, String> {
+    let mut replies = BTreeMap::new();
     for run in &batch.replies {
         let mut bytes = Vec::new();
         let (first, mut from) = (run.first_shared as usize, run.start);

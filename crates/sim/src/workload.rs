@@ -17,9 +17,17 @@ pub struct Workload {
     pub others: u64,
     /// Longest time to live in milliseconds.
     pub ttl_ms_max: u64,
+    /// Says whether some transactions are so large that the log takes them in parts.
+    pub has_huge: bool,
     /// Number of the last value, so that each is different.
     values: u64,
 }
+
+/// Longest value of a huge transaction.
+const HUGE_VALUE_BYTES: usize = 60_000;
+
+/// Number of keys that a huge transaction writes.
+const HUGE_KEY_COUNT: usize = 40;
 
 /// Prefixes of keys: the table `default`, then the named ones.
 pub const PREFIXES: [&str; 4] = ["", "iv:", "os:", "off:"];
@@ -40,6 +48,7 @@ impl Workload {
             reads: 1 + rng.below(6),
             others: rng.below(10),
             ttl_ms_max: [20, 300, 5_000][rng.index(3)],
+            has_huge: rng.chance(1, 8),
             values: 0,
         }
     }
@@ -48,6 +57,9 @@ impl Workload {
     pub fn request(&mut self, rng: &mut SimRng, sending: &mut Sending) -> Request {
         if rng.chance(1, 12) {
             return self.transaction_request(rng, sending);
+        }
+        if self.has_huge && !sending.in_multi && rng.chance(1, 120) {
+            return self.huge(rng);
         }
         if !sending.in_multi && rng.chance(1, 60) {
             let rare: &[&str] = match rng.below(12) {
@@ -143,6 +155,17 @@ impl Workload {
             },
             _ => request("RENAME", [key, self.key(rng)]),
         }
+    }
+
+    /// Returns a request that changes many keys, with values that fill several records.
+    fn huge(&mut self, rng: &mut SimRng) -> Request {
+        let bytes = std::mem::replace(&mut self.value_bytes_max, HUGE_VALUE_BYTES);
+        let mut request = vec![b"MSET".to_vec()];
+        for _ in 0..HUGE_KEY_COUNT {
+            request.extend([self.key(rng), self.value(rng)]);
+        }
+        self.value_bytes_max = bytes;
+        request
     }
 
     fn key(&self, rng: &mut SimRng) -> Vec<u8> {

@@ -20,6 +20,8 @@ fn nothing_acknowledged_or_observed_is_lost() {
     assert!(SEED_COUNT < outcome.power_losses);
     assert!(SEED_COUNT < outcome.transactions_lost);
     assert!(SEED_COUNT < outcome.snapshots);
+    assert!(SEED_COUNT / 20 < outcome.sliced);
+    assert!(SEED_COUNT / 20 < outcome.spoiled_snapshots);
     assert!(SEED_COUNT / 20 < outcome.disk_failures);
     assert!(SEED_COUNT / 10 < outcome.refused);
 }

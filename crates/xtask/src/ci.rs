@@ -68,7 +68,9 @@ pub fn soak() -> Result<()> {
     steps.step("simulation", || sim::simulate(&sim::Arguments::for_soak(false)));
     steps.step("planted bugs", || sim::simulate(&sim::Arguments::for_soak(true)));
     steps.step("experiments of the bench", || {
-        run(cargo().args(["test", "--package", "busload-bench", "--features", "soak"]))
+        let mut test = cargo();
+        test.args(["test", "--package", "busload-bench", "--features", "soak", "--no-fail-fast"]);
+        run(&mut test)
     });
     steps.finish()
 }

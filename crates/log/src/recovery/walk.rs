@@ -1,5 +1,7 @@
 //! Follows the frames from the first segment on, and judges their end.
 
+use std::collections::VecDeque;
+
 use busload_io::{Disk, DiskError};
 
 use super::{Base, OpenError, Peeked, RecordRef, Replay, Segment, SegmentFrames, TornTail};
@@ -38,6 +40,44 @@ pub(crate) struct Walked {
     pub wall_ms: Option<i64>,
     pub clean_shutdown: bool,
     pub torn_tail: Option<TornTail>,
+    /// Frames that nothing says were synced.
+    pub unsynced: Unsynced,
+}
+
+/// Frames at the end of the log that no later frame calls durable. They were read, but perhaps from
+/// memory only: after a failed sync the system calls their pages clean.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unsynced {
+    durable: Lsn,
+    frames: VecDeque<FramePosition>,
+}
+
+/// Position of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FramePosition {
+    /// Index of the segment among all that were found.
+    pub index: usize,
+    /// Offset of the frame; that of the segment's header if it is the segment's first.
+    pub offset: u64,
+    last_lsn: Lsn,
+}
+
+impl Unsynced {
+    fn note(&mut self, header: &FrameHeader, index: usize, offset: u64) {
+        let last_lsn = Lsn(header.next_lsn().0 - 1);
+        self.frames.push_back(FramePosition { index, offset, last_lsn });
+        self.see(header.durable);
+    }
+
+    fn see(&mut self, durable: Lsn) {
+        self.durable = self.durable.max(durable);
+        while self.frames.pop_front_if(|frame| frame.last_lsn <= self.durable).is_some() {}
+    }
+
+    /// Returns the first of the frames, as far as they are not known to be durable from elsewhere.
+    pub fn first(&self, durable: Lsn) -> Option<FramePosition> {
+        self.frames.iter().find(|frame| durable < frame.last_lsn).copied()
+    }
 }
 
 /// Gives every record that survived to `replay`, except those that `base` covers. Only reads.
@@ -113,6 +153,7 @@ impl Default for Walked {
             wall_ms: None,
             clean_shutdown: false,
             torn_tail: None,
+            unsynced: Unsynced::default(),
         }
     }
 }
@@ -193,6 +234,7 @@ impl<'a, D: Disk> Walk<'a, D> {
         found.chain_before_last = std::mem::replace(&mut found.chain, checksum);
         found.last_segment_records = 0;
         found.clean_shutdown = false;
+        found.unsynced.see(header.durable);
         found.kept_count += 1;
         self.frame_number = 0;
         Ok(())
@@ -229,6 +271,8 @@ impl<'a, D: Disk> Walk<'a, D> {
             self.check(&header)?;
             self.replay(&header, body, replay)?;
             self.note(&header, checksum);
+            let offset = if self.frame_number == 1 { 0 } else { self.found.end };
+            self.found.unsynced.note(&header, self.index, offset);
             frames.pass(&header);
         }
         self.window = frames.into_window();

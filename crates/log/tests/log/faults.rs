@@ -112,6 +112,37 @@ fn after_a_failed_sync_there_is_no_further_sync() {
     assert_eq!(rig.log.report.records, 0);
 }
 
+/// The next process reads those pages, acts on what they hold, and may not lose it to a power loss
+/// later: the system would never write them by itself.
+#[test]
+fn a_start_makes_durable_what_a_failed_sync_left_in_memory() {
+    for sync in [SyncPolicy::Always, SyncPolicy::Os] {
+        let disk = SimDisk::new();
+        let mut rig = Rig::new(&disk, short_segments(), 1);
+        rig.append(b"synced", SyncPolicy::Always);
+        rig.settle();
+        for _ in 0..90 {
+            rig.append(&[1; 500], sync);
+            rig.flush();
+        }
+        disk.inject(Fault::forever(DiskOperation::Sync, 0, DiskErrorKind::Failed).on("0"));
+        rig.settle();
+        assert!(rig.log.progress.failure().is_some());
+        let written = rig.log.progress.written().0;
+        drop(rig);
+        disk.clear_faults();
+
+        let after_kill = disk.crash(&mut SimRng::new(1), CrashKind::KeepAll);
+        let (log, _) = crate::harness::open_log(&after_kill, short_segments()).unwrap();
+        assert!(written <= log.report.records && 1 < written, "{written}");
+        let records = log.report.records;
+        drop(log);
+        let after_power_loss = after_kill.crash(&mut SimRng::new(2), CrashKind::DropUnsynced);
+        let (log, _) = crate::harness::open_log(&after_power_loss, short_segments()).unwrap();
+        assert_eq!(log.report.records, records);
+    }
+}
+
 /// This holds even where the log itself syncs nothing: the helper syncs the segments that the log
 /// has left.
 #[test]
