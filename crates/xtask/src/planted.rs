@@ -78,11 +78,19 @@ pub const BUGS: &[Bug] = &[
         )],
     },
     Bug {
-        name: "the snapshots before are removed before the new one is durable",
+        name: "a snapshot gets its name before it is synced",
         edits: &[edit(
             "crates/snapshot/src/writer.rs",
-            "self.disk.rename(TEMPORARY_NAME, &name)?;\n        self.disk.sync_directory()?;",
-            "self.disk.rename(TEMPORARY_NAME, &name)?;",
+            "self.disk.sync(&self.file)?;\n        let name",
+            "let name",
+        )],
+    },
+    Bug {
+        name: "a start does not write again what a failed sync left in memory",
+        edits: &[edit(
+            "crates/log/src/recovery.rs",
+            "rewrite::unsynced(&disk, &found, &walked, base)?;",
+            "let _ = || rewrite::unsynced(&disk, &found, &walked, base);",
         )],
     },
     Bug {
