@@ -25,10 +25,14 @@ pub use last_segment::{
     LAST_SEGMENT_MAGIC, LastSegment,
 };
 pub use name::{
-    LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LOCK_NAME, SEGMENT_SUFFIX, TEMPORARY_SUFFIX,
+    COPY_LOCK_NAME, LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LOCK_NAME, SEGMENT_SUFFIX,
+    SPARE_SUFFIX, TEMPORARY_SUFFIX,
 };
-pub(crate) use name::{NameKind, segment_name, temporary_name};
-pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_USED_BYTES, SEGMENT_MAGIC};
+pub(crate) use name::{NameKind, segment_name, spare_name, temporary_name};
+pub use segment::{
+    FORMAT_VERSION, SEGMENT_FLAG_REUSED, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_USED_BYTES,
+    SEGMENT_MAGIC,
+};
 pub(crate) use segment::{HeaderError, SegmentHeader};
 pub(crate) use varint::{VARINT_BYTES_MAX, put_varint, varint_bytes};
 

@@ -1,6 +1,9 @@
 //! The helper thread: fills the next segment with zeros while the log writes the current one, and
 //! syncs full segments that the log left with unsynced frames.
 //!
+//! Instead of zeros a segment may have the bytes of one that snapshots cover ([`crate::spares`]):
+//! they belong to another segment number, so none of its frames verifies.
+//!
 //! A segment gets its final name only once its zeros are durable. The order is: temporary name,
 //! zeros, sync, rename, directory sync. Then the helper names it in the file `last-segment`, and
 //! only then hands it to the log.
@@ -20,12 +23,13 @@ use busload_io::{Clock, Disk, DiskError, DiskErrorKind, RealClock};
 
 use crate::{
     Options,
-    format::{LastSegment, LogId, segment_name, temporary_name},
+    format::{LastSegment, LogId, SEGMENT_HEADER_BYTES, segment_name, temporary_name},
     last_segment::{self, create_anew, remove_if_there},
     limits::{NO_SPACE_RETRY_MS, ZERO_CHUNK_BYTES, ZERO_SYNC_BYTES},
     mailbox::{Answer, Job, Mailbox, Prepared},
     progress::SharedProgress,
     queue::Flags,
+    spares::Spare,
     stage::Step,
 };
 
@@ -204,10 +208,22 @@ impl<D: Disk> ZeroHelper<D> {
     }
 
     fn create(&mut self, target: Target, now: Duration) -> Result<Step, DiskError> {
+        if let Some(spare) = self.shared.spares.take(target.bytes) {
+            match self.reuse(&spare, target) {
+                Ok(fill) => {
+                    self.work = Work::Fill(fill);
+                    return Ok(Step::Worked);
+                }
+                Err(error) => {
+                    log::warn!("a segment of the log is not used again: {error}");
+                    remove_if_there(&self.disk, &spare.name)?;
+                }
+            }
+        }
         match create_anew(&self.disk, &temporary_name(target.number)) {
             Ok(file) => {
                 self.work = Work::Fill(Fill {
-                    segment: Prepared { file, number: target.number, bytes: 0 },
+                    segment: Prepared { file, number: target.number, bytes: 0, is_reused: false },
                     bytes_target: target.bytes,
                     unsynced_bytes: 0,
                     extension: None,
@@ -216,6 +232,22 @@ impl<D: Disk> ZeroHelper<D> {
             }
             Err(error) => self.no_space(target, error, now),
         }
+    }
+
+    /// Makes a segment of a file that was one, without its header. The file has a temporary name
+    /// from before until its sync.
+    fn reuse(&self, spare: &Spare, target: Target) -> Result<Fill<D::File>, DiskError> {
+        let name = temporary_name(target.number);
+        remove_if_there(&self.disk, &name)?;
+        self.disk.rename(&spare.name, &name)?;
+        let file = self.disk.open(&name)?;
+        self.disk.write_at(&file, 0, &[IoSlice::new(&[0; SEGMENT_HEADER_BYTES])])?;
+        Ok(Fill {
+            segment: Prepared { file, number: target.number, bytes: target.bytes, is_reused: true },
+            bytes_target: target.bytes,
+            unsynced_bytes: SEGMENT_HEADER_BYTES as u64,
+            extension: None,
+        })
     }
 
     fn fill(&mut self, mut fill: Fill<D::File>, now: Duration) -> Result<Step, DiskError> {
@@ -277,6 +309,10 @@ impl<D: Disk> ZeroHelper<D> {
     ) -> Result<Step, DiskError> {
         if error.kind != DiskErrorKind::NoSpace {
             return Err(error);
+        }
+        if self.shared.spares.remove_all(&self.disk)? {
+            self.work = Work::Fill(fill);
+            return Ok(Step::Worked);
         }
         let less = extension.bytes_min < fill.bytes_target;
         let bytes =
@@ -389,6 +425,10 @@ impl<D: Disk> ZeroHelper<D> {
         }
         remove_if_there(&self.disk, &temporary_name(target.number))?;
         remove_if_there(&self.disk, &segment_name(target.number))?;
+        if self.shared.spares.remove_all(&self.disk)? {
+            self.work = Work::Create(target);
+            return Ok(Step::Worked);
+        }
         let shorter = (target.bytes / 2).max(self.shrunk_bytes_min) & !7;
         self.work = if shorter < target.bytes {
             Work::Create(Target { bytes: shorter, ..target })

@@ -47,6 +47,7 @@ mod progress;
 mod queue;
 mod reader;
 mod recovery;
+mod spares;
 mod stage;
 mod stats;
 pub mod tools;
@@ -56,7 +57,9 @@ pub use helper::ZeroHelper;
 pub use lsn::{Lsn, SyncPolicy};
 pub use options::Options;
 pub use progress::Progress;
-pub use reader::{Read, is_whole, read_durable, remove_covered};
+pub use reader::{
+    CopyLock, Read, copy_lock, is_whole, read_durable, remove_covered, remove_spares,
+};
 pub use recovery::{
     Base, LogLock, OpenError, Opened, RecordRef, RecoveryReport, ReplayError, TornTail, lock, open,
     open_behind,

@@ -13,6 +13,8 @@ pub(crate) struct Prepared<F> {
     pub file: F,
     pub number: u64,
     pub bytes: u64,
+    /// True if the file was a segment before.
+    pub is_reused: bool,
 }
 
 /// Job that the log gives to the helper, one at a time.

@@ -9,7 +9,7 @@ use std::{
     task::Waker,
 };
 
-use crate::{Lsn, batch::Charge, queue::Queue, stats::Counters};
+use crate::{Lsn, batch::Charge, queue::Queue, spares::Spares, stats::Counters};
 
 pub use crate::stats::Stats;
 
@@ -24,6 +24,7 @@ pub(crate) const NO_ANSWER: Charge = Charge::MAX;
 pub(crate) struct SharedProgress {
     pub queue: Queue,
     pub counters: Counters,
+    pub spares: Spares,
     written: AtomicU64,
     durable: AtomicU64,
     /// Charge of everything written.
@@ -79,6 +80,7 @@ impl SharedProgress {
         Self {
             queue: Queue::default(),
             counters: Counters::default(),
+            spares: Spares::default(),
             written: AtomicU64::new(recovered.0),
             durable: AtomicU64::new(recovered.0),
             consumed: AtomicU64::new(0),

@@ -3,13 +3,15 @@
 //! Everything up to [`Progress::durable`] stands in the segments and changes no more, so another
 //! thread may read it without a word to the log's.
 
-use busload_io::Disk;
+use busload_io::{Disk, DiskError};
 
 use crate::{
     Base, Lsn, OpenError, Progress, RecordRef, ReplayError,
-    format::LogId,
+    format::{COPY_LOCK_NAME, LogId, spare_name},
     limits::READ_SEGMENTS_OPEN_MAX,
+    progress::SharedProgress,
     recovery::{find_segments_in_use, numbered_segments, read_header, walk_durable},
+    spares::Spare,
 };
 
 /// Summary of what [`read_durable`] has read.
@@ -69,8 +71,9 @@ pub fn is_whole<D: Disk>(disk: &D) -> Result<bool, OpenError> {
     Ok(numbered.iter().zip(1..).all(|((number, _), expected)| *number == expected))
 }
 
-/// Removes the segments all of whose records are at or before `covered`, the oldest first. Returns
-/// how many were removed.
+/// Removes the segments all of whose records are at or before `covered`, the oldest first, but
+/// keeps files of `spare_bytes_max` bytes in all, to be segments again. Returns how many were
+/// removed or kept so.
 ///
 /// The caller keeps snapshots that cover them. A crash leaves any of these segments, also with gaps
 /// between: a start does not look at them, and the next call removes them.
@@ -78,6 +81,7 @@ pub fn remove_covered<D: Disk>(
     disk: &D,
     progress: &Progress,
     covered: Lsn,
+    spare_bytes_max: u64,
 ) -> Result<u64, OpenError> {
     let numbered = numbered_segments(disk)?;
     // From the last one back to the first that begins at or before the next record: this one may
@@ -95,13 +99,46 @@ pub fn remove_covered<D: Disk>(
         }
     }
     let removable = &numbered[..numbered.len() - needed_count];
-    for (_, name) in removable {
-        let bytes = disk.length(&disk.open(name)?)?;
-        disk.remove(name)?;
-        progress.shared.counters.removed(bytes);
+    if removable.is_empty() {
+        return Ok(0);
     }
-    if !removable.is_empty() {
-        disk.sync_directory()?;
+    let SharedProgress { counters, spares, .. } = &*progress.shared;
+    let length = |name: &str| disk.length(&disk.open(name)?);
+    // The next segments will be as long as the last one.
+    let wanted_bytes = numbered.last().map_or(Ok(0), |(_, name)| length(name))?;
+    // As long as another process copies segments, none is overwritten.
+    let lock = disk.lock(COPY_LOCK_NAME);
+    let mut spare_bytes = if lock.is_ok() { spares.bytes() } else { u64::MAX };
+    let mut kept = Vec::new();
+    for (number, name) in removable {
+        let bytes = length(name)?;
+        if bytes == wanted_bytes && spare_bytes.saturating_add(bytes) <= spare_bytes_max {
+            let spare = Spare { name: spare_name(*number), bytes };
+            disk.rename(name, &spare.name)?;
+            spare_bytes += bytes;
+            kept.push(spare);
+        } else {
+            disk.remove(name)?;
+        }
+        counters.removed(bytes);
     }
+    disk.sync_directory()?;
+    spares.add(kept);
     Ok(removable.len() as u64)
+}
+
+/// Removes the files that are kept to be segments again. Returns whether there were any.
+pub fn remove_spares<D: Disk>(disk: &D, progress: &Progress) -> Result<bool, DiskError> {
+    progress.shared.spares.remove_all(disk)
+}
+
+/// Lock under which another process copies segments; see [`copy_lock`].
+#[derive(Debug)]
+pub struct CopyLock<F>(#[allow(dead_code, reason = "it is held until it is dropped")] F);
+
+/// Keeps a process that has the log open from using files of segments again: until the lock is
+/// dropped, a segment that was opened under its name holds what it held. Fails while that process
+/// removes segments, or another holds the lock.
+pub fn copy_lock<D: Disk>(disk: &D) -> Result<CopyLock<D::File>, DiskError> {
+    disk.lock(COPY_LOCK_NAME).map(CopyLock)
 }

@@ -418,6 +418,7 @@ impl<D: Disk> LogStage<D> {
             durable: self.durable,
             wall_ms: self.wall_ms,
             previous: self.chain,
+            is_reused: segment.is_reused,
         };
         let (block, checksum) = header.encode();
         self.disk.write_at(&segment.file, 0, &[IoSlice::new(&block)])?;

@@ -83,6 +83,11 @@ impl Needs {
         Needs { durable: self.durable.max(other.durable), written: self.written.max(other.written) }
     }
 
+    /// Returns the needs of a write of this level that changes nothing.
+    pub fn at_level(self, level: Level) -> Needs {
+        Needs::at(self.written, level)
+    }
+
     fn at(count: usize, level: Level) -> Needs {
         match level {
             Level::Lost => Needs::default(),

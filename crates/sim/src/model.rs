@@ -203,8 +203,14 @@ impl Model {
 
     /// Reads an entry; the reply depends on it.
     fn read(&mut self, key: &Key, transaction: &mut Transaction) -> Option<Entry> {
+        transaction.needs =
+            transaction.needs.join(self.cells.entry(key.clone()).or_default().needs);
+        self.look(key, transaction)
+    }
+
+    /// Returns an entry of which the reply shows nothing.
+    fn look(&mut self, key: &Key, transaction: &Transaction) -> Option<Entry> {
         let cell = self.cells.entry(key.clone()).or_default();
-        transaction.needs = transaction.needs.join(cell.needs);
         cell.entry.clone().filter(|entry| !entry.is_expired(transaction.now_ms))
     }
 
@@ -216,7 +222,7 @@ impl Model {
             entry.clone().filter(|entry| !entry.is_expired(transaction.now_ms))
         };
         if live(&cell.entry) == live(&entry) {
-            transaction.needs = transaction.needs.join(cell.needs);
+            transaction.needs = transaction.needs.join(cell.needs.at_level(key.0.level()));
             return;
         }
         cell.changed += 1;

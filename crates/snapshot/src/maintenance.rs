@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use busload_io::{Clock, Disk};
-use busload_log::{Lsn, Progress, remove_covered};
+use busload_io::{Clock, Disk, DiskErrorKind};
+use busload_log::{Lsn, Progress, remove_covered, remove_spares};
 
 use crate::{
     MakeError, Pacer, Snapshot, SnapshotError, Stopped, Summary, Wanted,
@@ -283,6 +283,11 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             Err(error) => {
                 log::error!("no snapshot was made, the log keeps everything: {error}");
                 self.retry_later();
+                if matches!(error, MakeError::Disk(error) if error.kind == DiskErrorKind::NoSpace)
+                    && let Err(error) = remove_spares(&self.disk, &self.progress)
+                {
+                    log::warn!("{error}");
+                }
             }
         }
         if let Ok(Some(_)) = made
@@ -364,7 +369,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         if removed {
             self.disk.sync_directory()?;
         }
-        remove_covered(&self.disk, &self.progress, oldest)?;
+        remove_covered(&self.disk, &self.progress, oldest, self.due_bytes())?;
         Ok(())
     }
 }

@@ -73,8 +73,8 @@ pub const BUGS: &[Bug] = &[
         name: "the log is cut where a snapshot still needs it",
         edits: &[edit(
             "crates/snapshot/src/maintenance.rs",
-            "remove_covered(&self.disk, &self.progress, oldest)?;",
-            "remove_covered(&self.disk, &self.progress, self.progress.durable())?;",
+            "remove_covered(&self.disk, &self.progress, oldest, self.due_bytes())?;",
+            "remove_covered(&self.disk, &self.progress, self.progress.durable(), 0)?;",
         )],
     },
     Bug {

@@ -9,6 +9,13 @@ pub const SEGMENT_SUFFIX: &str = ".log";
 /// Suffix of a segment's name while its zeros are being written.
 pub const TEMPORARY_SUFFIX: &str = ".log.new";
 
+/// Suffix of the name of a file that was a segment and will be another.
+pub const SPARE_SUFFIX: &str = ".log.spare";
+
+/// Name of the file that a process locks while it copies segments: as long as it does, none is used
+/// again.
+pub const COPY_LOCK_NAME: &str = "copy.lock";
+
 /// Name of the file that names the last segment.
 pub const LAST_SEGMENT_NAME: &str = "last-segment";
 
@@ -23,6 +30,10 @@ pub(crate) fn segment_name(number: u64) -> String {
 
 pub(crate) fn temporary_name(number: u64) -> String {
     format!("{number:020}{TEMPORARY_SUFFIX}")
+}
+
+pub(crate) fn spare_name(number: u64) -> String {
+    format!("{number:020}{SPARE_SUFFIX}")
 }
 
 /// Kind of a file, judged by its name.
@@ -40,8 +51,14 @@ impl NameKind {
         if name == LAST_SEGMENT_TEMPORARY_NAME {
             return NameKind::Temporary;
         }
-        if let Some(digits) = name.strip_suffix(TEMPORARY_SUFFIX) {
-            return if number(digits).is_some() { NameKind::Temporary } else { NameKind::Other };
+        for suffix in [TEMPORARY_SUFFIX, SPARE_SUFFIX] {
+            if let Some(digits) = name.strip_suffix(suffix) {
+                return if number(digits).is_some() {
+                    NameKind::Temporary
+                } else {
+                    NameKind::Other
+                };
+            }
         }
         match name.strip_suffix(SEGMENT_SUFFIX) {
             None => NameKind::Other,

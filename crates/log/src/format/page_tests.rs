@@ -52,6 +52,9 @@ fn the_page_says_what_the_constants_say() {
         ),
         format!("N{SEGMENT_SUFFIX}`"),
         format!("N{TEMPORARY_SUFFIX}`"),
+        format!("N{SPARE_SUFFIX}`"),
+        format!("`{COPY_LOCK_NAME}`"),
+        format!("flags: {SEGMENT_FLAG_REUSED} the file was a segment before"),
         format!("magic `{}`", std::str::from_utf8(&SEGMENT_MAGIC).unwrap()),
         format!("magic `{}`", std::str::from_utf8(&FRAME_MAGIC.to_le_bytes()).unwrap()),
         format!("kind: {FRAME_KIND_RECORDS} records, {FRAME_KIND_CLEAN_SHUTDOWN} clean end"),
@@ -75,6 +78,7 @@ fn the_page_has_every_field_of_a_segment_header_at_its_place() {
         durable: Lsn(0x4444),
         wall_ms: 0x5555,
         previous: 0x6666,
+        is_reused: true,
     };
     let (block, checksum) = header.encode();
     let fields = Fields(&block);
@@ -86,6 +90,7 @@ fn the_page_has_every_field_of_a_segment_header_at_its_place() {
     assert_eq!(fields.u64(offset_of(&rows, "highest LSN")), 0x4444);
     assert_eq!(fields.i64(offset_of(&rows, "wall time")), 0x5555);
     assert_eq!(fields.u32(offset_of(&rows, "checksum of what")), 0x6666);
+    assert_eq!(fields.u32(offset_of(&rows, "flags")), SEGMENT_FLAG_REUSED);
 }
 
 #[test]

@@ -25,6 +25,10 @@ const FIRST_LSN: usize = 40;
 const DURABLE_LSN: usize = 48;
 const WALL_MS: usize = 56;
 const PREVIOUS: usize = 64;
+const FLAGS: usize = 68;
+
+/// Flag of a segment whose file was one before: behind its frames are bytes of that one, no zeros.
+pub const SEGMENT_FLAG_REUSED: u32 = 1;
 
 /// Segment header whose checksum was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(crate) struct SegmentHeader {
     /// Checksum of the last frame before this segment (of the last segment header if no frame came
     /// since; 0 in the very first segment).
     pub previous: u32,
+    /// True if the file was a segment before, whose bytes are still behind the frames.
+    pub is_reused: bool,
 }
 
 /// Reason why a block is not a segment header.
@@ -64,6 +70,8 @@ impl SegmentHeader {
         put(&mut block, DURABLE_LSN, &self.durable.0.to_le_bytes());
         put(&mut block, WALL_MS, &self.wall_ms.to_le_bytes());
         put(&mut block, PREVIOUS, &self.previous.to_le_bytes());
+        let flags = if self.is_reused { SEGMENT_FLAG_REUSED } else { 0 };
+        put(&mut block, FLAGS, &flags.to_le_bytes());
         let checksum = checksum(&block);
         put(&mut block, CHECKSUM, &checksum.to_le_bytes());
         (block, checksum)
@@ -94,6 +102,7 @@ impl SegmentHeader {
             durable: Lsn(fields.u64(DURABLE_LSN)),
             wall_ms: fields.i64(WALL_MS),
             previous: fields.u32(PREVIOUS),
+            is_reused: fields.u32(FLAGS) & SEGMENT_FLAG_REUSED != 0,
         };
         match fields.u32(VERSION) {
             FORMAT_VERSION => Ok((header, sum)),

@@ -51,6 +51,7 @@ fn every_flipped_bit_of_a_segment_header_is_noticed() {
         durable: Lsn(8),
         wall_ms: -1,
         previous: 77,
+        is_reused: true,
     };
     let (mut block, checksum) = header.encode();
     assert_eq!(SegmentHeader::decode(&block), Ok((header, checksum)));

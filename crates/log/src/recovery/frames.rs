@@ -16,6 +16,9 @@ pub(crate) struct SegmentFrames<'a, D: Disk> {
     disk: &'a D,
     segment: &'a Segment<D::File>,
     log_id: Option<LogId>,
+    /// True if bytes that are no frames of this segment mean nothing: they are of the segment that
+    /// the file was before.
+    has_stale_bytes: bool,
     /// Offset that the next peek reads.
     offset: u64,
     window: Vec<u8>,
@@ -50,8 +53,18 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         log_id: Option<LogId>,
         window: Vec<u8>,
     ) -> Self {
-        let offset = SEGMENT_HEADER_BYTES as u64;
-        Self { disk, segment, log_id, offset, window, window_offset: 0, window_bytes: 0 }
+        // A segment that was prepared and not begun does not say whether it was another before.
+        let has_stale_bytes = segment.header.is_none_or(|(header, _)| header.is_reused);
+        Self {
+            disk,
+            segment,
+            log_id,
+            has_stale_bytes,
+            offset: SEGMENT_HEADER_BYTES as u64,
+            window,
+            window_offset: 0,
+            window_bytes: 0,
+        }
     }
 
     /// Returns the window for reuse with the next segment.
@@ -102,7 +115,7 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
 
     /// Searches for the next frame header whose checksum holds, whatever its body, and moves the
     /// cursor there (to the end when there is none). Also raises `last_used` to the end of the last
-    /// non-zero byte that it passes.
+    /// non-zero byte that it passes, unless such bytes mean nothing here.
     pub fn search(&mut self, last_used: &mut u64) -> Result<Option<FoundHeader>, DiskError> {
         loop {
             let available = self.fill(FRAME_HEADER_BYTES)?;
@@ -111,7 +124,9 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
             }
             let window = self.at(available);
             let passed = position_of_magic(window).unwrap_or(available);
-            if let Some(used) = window[..passed].iter().rposition(|&byte| byte != 0) {
+            if !self.has_stale_bytes
+                && let Some(used) = window[..passed].iter().rposition(|&byte| byte != 0)
+            {
                 *last_used = self.offset + used as u64 + 1;
             }
             self.offset += passed as u64;
@@ -124,7 +139,10 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
             {
                 return Ok(Some(FoundHeader { offset: self.offset, header }));
             }
-            self.skip(last_used);
+            self.skip();
+            if !self.has_stale_bytes {
+                *last_used = self.offset;
+            }
         }
     }
 
@@ -135,14 +153,14 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
             self.pass(&header);
             *last_used = self.offset;
         } else {
-            self.skip(last_used);
+            self.skip();
+            *last_used = self.offset;
         }
         Ok(())
     }
 
-    fn skip(&mut self, last_used: &mut u64) {
+    fn skip(&mut self) {
         self.offset = (self.offset + FRAME_ALIGNMENT_BYTES).min(self.segment.bytes);
-        *last_used = self.offset;
     }
 
     /// Makes at least `bytes` from the cursor on available, as far as the file has them, and

@@ -45,6 +45,7 @@ fn segment() -> SegmentHeader {
         durable: Lsn(0),
         wall_ms: 0,
         previous: 0,
+        is_reused: false,
     }
 }
 

@@ -10,4 +10,5 @@ mod faults;
 mod last_segment;
 mod real;
 mod space;
+mod spares;
 mod tools;

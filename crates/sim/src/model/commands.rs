@@ -102,6 +102,9 @@ impl Model {
         arguments: &[Vec<u8>],
         transaction: &mut Transaction,
     ) -> Result<Expected, Refused> {
+        if name == b"SET" {
+            return self.set(key, arguments, transaction);
+        }
         let entry = self.read(key, transaction);
         let expiry_ms = entry.as_ref().and_then(|entry| entry.expiry_ms);
         let now_ms = transaction.now_ms;
@@ -113,7 +116,6 @@ impl Model {
                 Some(Value::String(_)) => b"string".to_vec(),
                 Some(Value::Hash(_)) => b"hash".to_vec(),
             }))),
-            b"SET" => self.set(key, entry, arguments, transaction),
             b"GETDEL" => {
                 let value = string_of(entry)?;
                 if value.is_some() {
@@ -174,11 +176,16 @@ impl Model {
     fn set(
         &mut self,
         key: &Key,
-        entry: Option<Entry>,
         arguments: &[Vec<u8>],
         transaction: &mut Transaction,
     ) -> Result<Expected, Refused> {
         let has = |option: &[u8]| arguments[1..].iter().any(|argument| argument == option);
+        // Without these a reply says nothing of what was there before.
+        let shows = has(b"GET") || has(b"NX") || has(b"XX");
+        let entry = match shows {
+            true => self.read(key, transaction),
+            false => self.look(key, transaction),
+        };
         let is_refused = (has(b"NX") && entry.is_some()) || (has(b"XX") && entry.is_none());
         let mut expiry_ms = None;
         if has(b"KEEPTTL") {

@@ -21,7 +21,8 @@ fn prepared(seed: u64) -> World {
 fn make_and_trim(world: &mut World) -> Result<(), String> {
     let older = world.newest().expect("nothing fails here").header().lsn;
     world.make().map_err(|error| error.to_string())?;
-    remove_covered(&world.disk, &world.progress, older).map_err(|error| error.to_string())?;
+    remove_covered(&world.disk, &world.progress, older, 128 << 10)
+        .map_err(|error| error.to_string())?;
     Ok(())
 }
 

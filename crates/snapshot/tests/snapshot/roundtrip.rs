@@ -42,7 +42,7 @@ fn the_log_behind_the_older_of_two_snapshots_goes_and_either_one_suffices() {
             made.push(world.make().unwrap().unwrap().lsn);
             if let [.., dropped, older, _] = made[..] {
                 world.disk.remove(&snapshot_name(dropped)).unwrap();
-                remove_covered(&world.disk, &world.progress, older).unwrap();
+                remove_covered(&world.disk, &world.progress, older, 128 << 10).unwrap();
             }
         }
         world.work(50);
