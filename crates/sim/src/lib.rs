@@ -25,7 +25,7 @@
 //! that holds these. So no acknowledged or observed write is lost, transactions are whole, and the
 //! histories are linearizable: the one order explains every reply.
 //!
-//! **Limits.** Of what is durable only newest snapshots are corrupted here. Clocks do not step back.
+//! **Limits.** Of what is durable only newest snapshots are corrupted here. Clocks do not go back.
 //! Threads take turns between operations of the disk and turns of stages; races within those are
 //! for loom (`busload_io::handover`).
 

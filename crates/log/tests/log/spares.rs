@@ -29,7 +29,9 @@ impl Trimmed {
         let mut rig = Rig::new(&disk, short_segments(), seed);
         write_segments(&mut rig, 8);
         let covered = Lsn(rig.oracle.durable - 50);
-        let read = read_durable(&disk, None, covered, &mut |_| Ok(())).unwrap().unwrap();
+        let read = read_durable(&disk, None, covered, &mut |_| Ok(()))
+            .expect("it reads")
+            .expect("there are records");
         let base = Base {
             log_id: read.log_id,
             lsn: covered,
@@ -41,11 +43,12 @@ impl Trimmed {
 
     fn trim(&self) -> u64 {
         let progress = &self.rig.log.progress;
-        remove_covered(&self.disk, progress, self.base.lsn, SPARE_BYTES).unwrap()
+        remove_covered(&self.disk, progress, self.base.lsn, SPARE_BYTES)
+            .expect("nothing fails here")
     }
 
     fn spares(&self) -> usize {
-        let names = self.disk.list().unwrap();
+        let names = self.disk.list().expect("nothing fails here");
         names.iter().filter(|name| name.ends_with(SPARE_SUFFIX)).count()
     }
 }
@@ -61,7 +64,7 @@ fn write_segments(rig: &mut Rig<SimDisk>, count: usize) {
 /// Starts on what a crash left. Returns the report and the records behind the base.
 fn start(disk: &SimDisk, base: &Base) -> (RecoveryReport, Vec<(Lsn, Vec<u8>)>) {
     let mut records = Vec::new();
-    let lock = lock(disk).unwrap();
+    let lock = lock(disk).expect("nothing fails here");
     let opened = open_behind(
         disk.clone(),
         lock,
@@ -73,7 +76,7 @@ fn start(disk: &SimDisk, base: &Base) -> (RecoveryReport, Vec<(Lsn, Vec<u8>)>) {
             Ok(())
         },
     );
-    (opened.unwrap().report, records)
+    (opened.expect("nothing fails here").report, records)
 }
 
 #[test]
