@@ -28,7 +28,7 @@ use busload_io::{Disk, DiskError, DiskErrorKind, Rng};
 
 use crate::{
     LogStage, LogWriter, Lsn, Options, Progress, ZeroHelper,
-    format::{LOCK_NAME, LastSegment, LogId},
+    format::{COPY_LOCK_NAME, LOCK_NAME, LastSegment, LogId},
     last_segment,
 };
 
@@ -239,6 +239,9 @@ pub fn open_behind<D: Disk>(
     replay: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
 ) -> Result<Opened<D>, OpenError> {
     let options = options.clamped();
+    // A process that copies segments finds the file even if it may not create one. Without it none
+    // can hold segments back, which it then says.
+    let _ = disk.lock(COPY_LOCK_NAME);
     // Without this sync a power loss could still undo a rename.
     disk.sync_directory()?;
     let found = LogFiles::find(&disk, base)?;
