@@ -22,6 +22,8 @@ struct Directory {
     path: PathBuf,
     /// Kept open to sync the directory.
     file: File,
+    /// False if files are opened for reading only.
+    writable: bool,
 }
 
 /// Open file of a [`RealDisk`].
@@ -39,8 +41,18 @@ impl RealDisk {
             create_directory(&path)
                 .map_err(|error| failure(DiskOperation::Create, &path, error))?;
         }
+        Self::open_existing(path, true)
+    }
+
+    /// Opens a directory that exists. Its files are opened for reading only, so none of them can be
+    /// created, written or cut; they can be synced.
+    pub fn open_for_reading(path: impl Into<PathBuf>) -> Result<Self, DiskError> {
+        Self::open_existing(path.into(), false)
+    }
+
+    fn open_existing(path: PathBuf, writable: bool) -> Result<Self, DiskError> {
         let file = File::open(&path).map_err(|error| failure(DiskOperation::Open, &path, error))?;
-        Ok(Self { directory: Arc::new(Directory { path, file }) })
+        Ok(Self { directory: Arc::new(Directory { path, file, writable }) })
     }
 
     /// Returns the path of the directory.
@@ -55,7 +67,7 @@ impl RealDisk {
         options: &mut OpenOptions,
     ) -> Result<RealFile, DiskError> {
         let path = self.path(name);
-        match options.read(true).write(true).open(&path) {
+        match options.read(true).write(self.directory.writable).open(&path) {
             Ok(file) => Ok(RealFile { file, path }),
             Err(error) => Err(failure(operation, &path, error)),
         }

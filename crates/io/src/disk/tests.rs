@@ -239,3 +239,21 @@ fn a_full_disk_is_told_as_such() {
     let error = disk.write_at(&file, 0, &[IoSlice::new(b"x")]).unwrap_err();
     assert_eq!((error.kind, error.operation), (DiskErrorKind::NoSpace, DiskOperation::Write));
 }
+
+#[test]
+fn a_directory_opened_for_reading_is_only_read_and_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let writable = RealDisk::open(folder.path()).unwrap();
+    let file = writable.create("a").unwrap();
+    write(&writable, &file, 0, b"abc");
+    let disk = RealDisk::open_for_reading(folder.path()).unwrap();
+    let file = disk.open("a").unwrap();
+    assert_eq!(read(&disk, &file), b"abc");
+    disk.sync(&file).unwrap();
+    assert!(disk.write_at(&file, 0, &[IoSlice::new(b"x")]).is_err());
+    assert!(disk.truncate(&file, 0).is_err());
+    assert!(disk.create("b").is_err());
+    assert_eq!(names(&disk), ["a"]);
+    assert!(RealDisk::open_for_reading(folder.path().join("missing")).is_err());
+    assert!(!folder.path().join("missing").exists());
+}
