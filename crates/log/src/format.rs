@@ -25,10 +25,10 @@ pub use last_segment::{
     LAST_SEGMENT_MAGIC, LastSegment,
 };
 pub use name::{
-    COPY_LOCK_NAME, LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LOCK_NAME, SEGMENT_SUFFIX,
-    SPARE_SUFFIX, TEMPORARY_SUFFIX,
+    COPY_LOCK_NAME, INCOMPLETE_NAME, LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LOCK_NAME,
+    SEGMENT_SUFFIX, SPARE_SUFFIX, TEMPORARY_SUFFIX, segment_name,
 };
-pub(crate) use name::{NameKind, segment_name, spare_name, temporary_name};
+pub(crate) use name::{NameKind, spare_name, temporary_name};
 pub use segment::{
     FORMAT_VERSION, SEGMENT_FLAG_REUSED, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_USED_BYTES,
     SEGMENT_MAGIC,

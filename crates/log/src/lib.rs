@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+pub mod copy;
 pub mod format;
 mod helper;
 mod last_segment;

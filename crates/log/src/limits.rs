@@ -62,6 +62,13 @@ pub const READ_BYTES: usize = 2 * 1024 * 1024;
 /// Number of segments that are open at once while a snapshot reads a log that is being written.
 pub const READ_SEGMENTS_OPEN_MAX: usize = 8;
 
+/// Bytes of a copy of a segment or snapshot that are written at once.
+pub const COPY_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// Length of unsynced writes at which a copy is synced, so that they never fill the device's queue
+/// ahead of a sync of the log.
+pub const COPY_SYNC_BYTES: u64 = 4 * 1024 * 1024;
+
 /// Size of the log at which it logs a warning; it logs another at each doubling.
 pub const LOG_BYTES_WARNING: u64 = 8 * 1024 * 1024 * 1024;
 

@@ -65,10 +65,12 @@ pub fn read_durable<D: Disk>(
     Ok(read)
 }
 
-/// Returns whether every segment of the log is there, from the first one on.
+/// Returns whether every segment of the log is there, from the first one on; false if there is
+/// none, as where a restore left only a snapshot.
 pub fn is_whole<D: Disk>(disk: &D) -> Result<bool, OpenError> {
     let numbered = numbered_segments(disk)?;
-    Ok(numbered.iter().zip(1..).all(|((number, _), expected)| *number == expected))
+    let is_whole = numbered.iter().zip(1..).all(|((number, _), expected)| *number == expected);
+    Ok(is_whole && !numbered.is_empty())
 }
 
 /// Removes the segments all of whose records are at or before `covered`, the oldest first, but

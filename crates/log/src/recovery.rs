@@ -123,6 +123,12 @@ pub enum OpenError {
     )]
     MalformedName { path: PathBuf },
     #[error(
+        "{} says that a restore into this directory has not ended; do it again, it then begins \
+         anew",
+        path.display()
+    )]
+    Incomplete { path: PathBuf },
+    #[error(
         "segment {number} is missing: there are {} and {}, and nothing between",
         before.display(),
         behind.display()

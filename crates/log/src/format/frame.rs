@@ -157,6 +157,11 @@ impl<'a> Records<'a> {
     pub fn new(body: &'a [u8]) -> Self {
         Self { body }
     }
+
+    /// Returns the bytes behind the records that were taken.
+    pub fn rest(&self) -> &'a [u8] {
+        self.body
+    }
 }
 
 /// Error for a body that verifies but does not hold what its header says: a faulty program wrote

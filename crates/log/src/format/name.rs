@@ -22,9 +22,14 @@ pub const LAST_SEGMENT_NAME: &str = "last-segment";
 /// Name under which a new [`LAST_SEGMENT_NAME`] is written before it is renamed.
 pub const LAST_SEGMENT_TEMPORARY_NAME: &str = "last-segment.new";
 
+/// Name of the file in a directory whose log is not complete, because a restore into it has not
+/// ended. A start refuses it.
+pub const INCOMPLETE_NAME: &str = "restore-incomplete";
+
 const DIGIT_COUNT: usize = 20;
 
-pub(crate) fn segment_name(number: u64) -> String {
+/// Returns the name of the segment with this number.
+pub fn segment_name(number: u64) -> String {
     format!("{number:020}{SEGMENT_SUFFIX}")
 }
 

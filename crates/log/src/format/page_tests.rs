@@ -44,6 +44,7 @@ fn the_page_says_what_the_constants_say() {
         format!("`{LOCK_NAME}`"),
         format!("`{LAST_SEGMENT_NAME}`"),
         format!("`{LAST_SEGMENT_TEMPORARY_NAME}`"),
+        format!("`{INCOMPLETE_NAME}`"),
         format!("{LAST_SEGMENT_BYTES} bytes"),
         format!("magic `{}`", std::str::from_utf8(&LAST_SEGMENT_MAGIC).unwrap()),
         format!(

@@ -5,7 +5,7 @@ use busload_io::Disk;
 use super::{Base, OpenError};
 use crate::{
     Lsn,
-    format::{HeaderError, NameKind, SEGMENT_HEADER_BYTES, SegmentHeader},
+    format::{HeaderError, INCOMPLETE_NAME, NameKind, SEGMENT_HEADER_BYTES, SegmentHeader},
 };
 
 /// File whose name is that of a segment.
@@ -108,6 +108,9 @@ impl Segment<()> {
 pub(crate) fn numbered_segments<D: Disk>(disk: &D) -> Result<Vec<(u64, String)>, OpenError> {
     let mut numbered = Vec::new();
     for name in disk.list()? {
+        if name == INCOMPLETE_NAME {
+            return Err(OpenError::Incomplete { path: disk.path(&name) });
+        }
         match NameKind::of(&name) {
             NameKind::Segment(number) => numbered.push((number, name)),
             NameKind::Malformed => return Err(OpenError::MalformedName { path: disk.path(&name) }),

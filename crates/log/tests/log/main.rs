@@ -4,6 +4,7 @@
 mod harness;
 
 mod basics;
+mod copy;
 mod corruption;
 mod crash;
 mod faults;
