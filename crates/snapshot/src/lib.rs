@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod copy;
 pub mod format;
 pub mod limits;
 mod load;
@@ -37,6 +38,7 @@ mod reader;
 mod writer;
 
 pub use catalogue::{Catalogue, KnownTable};
+pub use copy::copy;
 pub use load::{Loaded, load, newest_first};
 pub use maintenance::{Control, Maintenance, MemoryBytes, Pause, Recovered, Settings, Status};
 pub use make::{MakeError, Wanted, make, partition_bits};

@@ -17,10 +17,13 @@ pub struct Snapshot<F> {
     pub(crate) file: F,
     path: PathBuf,
     header: Header,
-    footer: Footer,
+    pub(crate) footer: Footer,
     file_bytes: u64,
     checksum_seed: u32,
 }
+
+/// Callback that takes the header and the stored contents of a block.
+type StoredSink<'a> = dyn FnMut(&BlockHeader, &[u8]) -> Result<(), DiskError> + 'a;
 
 /// Place where a snapshot does not verify.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +149,29 @@ impl<F> Snapshot<F> {
         self.blocks_at(disk, entry.offset, number, entry.blocks)
     }
 
+    /// Gives every block as it is stored to `sink`, after its checksum was verified, in the order
+    /// of the file. Returns the offset behind the last one.
+    pub(crate) fn stored_blocks<D: Disk<File = F>>(
+        &self,
+        disk: &D,
+        sink: &mut StoredSink<'_>,
+    ) -> Result<u64, SnapshotError> {
+        let entries = self.footer.partitions.iter().map(|partition| partition.blocks).sum();
+        let mut blocks = self.blocks_at(disk, HEADER_BYTES as u64, 0, entries);
+        let Footer { catalogue_offset, catalogue_number, .. } = self.footer;
+        for _ in 0..entries {
+            let header = blocks.read_stored()?;
+            sink(&header, &blocks.stored)?;
+        }
+        if (blocks.offset, blocks.number) != (catalogue_offset, catalogue_number) {
+            return Err(blocks.invalid("the catalogue is elsewhere"));
+        }
+        blocks.kind = KIND_CATALOGUE;
+        let header = blocks.read_stored()?;
+        sink(&header, &blocks.stored)?;
+        Ok(blocks.offset)
+    }
+
     fn blocks_at<'a, D: Disk<File = F>>(
         &'a self,
         disk: &'a D,
@@ -191,6 +217,21 @@ impl<D: Disk> Iterator for Blocks<'_, D> {
 
 impl<D: Disk> Blocks<'_, D> {
     fn read(&mut self) -> Result<Vec<u8>, SnapshotError> {
+        let offset = self.offset;
+        let header = self.read_stored()?;
+        let contents = match header.compression {
+            COMPRESSION_NONE => Some(std::mem::take(&mut self.stored)),
+            COMPRESSION_ZSTD => {
+                zstd::bulk::decompress(&self.stored, header.raw_bytes as usize).ok()
+            }
+            _ => None,
+        };
+        let contents = contents.filter(|contents| contents.len() == header.raw_bytes as usize);
+        contents.ok_or_else(|| self.invalid_at(offset, "the block cannot be decompressed"))
+    }
+
+    /// Reads the next block into `stored`, verifies its checksum, and moves on.
+    fn read_stored(&mut self) -> Result<BlockHeader, SnapshotError> {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
         let count = self.disk.read_at(&self.snapshot.file, self.offset, &mut bytes)?;
         let Ok(header) = BlockHeader::decode(&bytes[..count]) else {
@@ -210,21 +251,16 @@ impl<D: Disk> Blocks<'_, D> {
         if header.number != self.number || header.kind != self.kind {
             return Err(self.invalid("the block belongs to another place"));
         }
-        let contents = match header.compression {
-            COMPRESSION_NONE => Some(std::mem::take(&mut self.stored)),
-            COMPRESSION_ZSTD => {
-                zstd::bulk::decompress(&self.stored, header.raw_bytes as usize).ok()
-            }
-            _ => None,
-        };
-        let contents = contents.filter(|contents| contents.len() == header.raw_bytes as usize);
-        let contents = contents.ok_or_else(|| self.invalid("the block cannot be decompressed"))?;
         self.offset = end;
         self.number += 1;
-        Ok(contents)
+        Ok(header)
     }
 
     fn invalid(&self, what: &'static str) -> SnapshotError {
-        InvalidSnapshot { path: self.snapshot.path.clone(), offset: self.offset, what }.into()
+        self.invalid_at(self.offset, what)
+    }
+
+    fn invalid_at(&self, offset: u64, what: &'static str) -> SnapshotError {
+        InvalidSnapshot { path: self.snapshot.path.clone(), offset, what }.into()
     }
 }
