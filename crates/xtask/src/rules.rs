@@ -40,7 +40,7 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
     rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
@@ -68,6 +68,11 @@ const RULES: [Rule; 19] = [
             "busload-snapshot",
             "busload-tables",
         ],
+        &[&ASYNC, &CONFIGURATION],
+    ),
+    rule(
+        "busload-backup",
+        &["busload-io", "busload-log", "busload-snapshot", "busload-tables"],
         &[&ASYNC, &CONFIGURATION],
     ),
     rule("busload-postgres", &["busload-batch"], &[&OTHER_PROTOCOLS, &CONFIGURATION]),
