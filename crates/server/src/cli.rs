@@ -5,6 +5,9 @@
 //!          |---> log_tools: `log verify|dump` on the same disk -----> stdout
 //!          |---> log_repair: `log repair`, from the same disk ------> a new directory
 //!          |---> snapshot_tools: `snapshot verify|dump` ------------> stdout
+//!          |       `--> resp_client: `snapshot`, asks the server ---> a snapshot
+//!          |---> backup_tools: `backup`, beside a running server ---> a directory of copies
+//!          |       `--> `restore`, from there ----------------------> a new directory
 //!          |---> cache_tools: `cache list|warm|verify|drop` --------> the cache, or the server
 //!          |       `--> http_client, if a server has the cache open   that has it open
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
@@ -15,6 +18,7 @@
 //! progress and warnings to stderr.
 
 mod arguments;
+mod backup_tools;
 mod cache_tools;
 mod check;
 mod chunks_tools;
@@ -23,18 +27,15 @@ mod http_client;
 mod log_repair;
 mod log_tools;
 mod progress;
+mod resp_client;
 mod snapshot_tools;
+mod target;
 
 use std::{ffi::OsString, io::Write};
 
-use arguments::{Command, LogCommand, Request, ServeArgs, SnapshotCommand};
+use arguments::{BackupCommand, Command, LogCommand, Request, ServeArgs, SnapshotCommand};
 
-use crate::{
-    config::{Config, TableChanges},
-    failure::Failure,
-    machine::Machine,
-    serve,
-};
+use crate::{config::Config, failure::Failure, machine::Machine, serve};
 
 /// Executes the command that these arguments name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
@@ -59,14 +60,22 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Log(LogCommand::Repair(repair)) => {
             log_repair::repair(repair.log.data.as_deref(), &repair.to)
         }
-        Command::Snapshot(SnapshotCommand::Verify(log)) => {
-            snapshot_tools::verify(log.data.as_deref())
-        }
-        Command::Snapshot(SnapshotCommand::Dump(log)) => snapshot_tools::dump(log.data.as_deref()),
+        Command::Snapshot(arguments) => match arguments.command {
+            Some(SnapshotCommand::Verify(log)) => snapshot_tools::verify(log.data.as_deref()),
+            Some(SnapshotCommand::Dump(log)) => snapshot_tools::dump(log.data.as_deref()),
+            Some(SnapshotCommand::Make(configuration)) => {
+                snapshot_tools::make(&configuration.load()?)
+            }
+            None => snapshot_tools::make(&arguments.configuration.load()?),
+        },
+        Command::Backup(mut arguments) => match (arguments.command.take(), arguments.to.take()) {
+            (Some(BackupCommand::Verify(backup)), _) => backup_tools::verify(&backup.from),
+            (None, Some(to)) => backup_tools::backup(&to, arguments),
+            (None, None) => Err(Failure::usage("expected a directory for the backup")),
+        },
+        Command::Restore(arguments) => backup_tools::restore(&arguments),
         Command::Cache(mut command) => {
-            let (file, options) = command.take_configuration();
-            let (changes, machine) = (TableChanges::default(), Machine::this());
-            let config = Config::load(file.as_deref(), options, changes, &machine)?;
+            let config = command.take_configuration().load()?;
             cache_tools::run(&command, &config)
         }
         Command::Chunks(command) => chunks_tools::run(&command),

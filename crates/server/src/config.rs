@@ -40,7 +40,7 @@ pub use chunks::{ChunksSettings, Contents};
 pub use options::Options;
 pub use password::VARIABLE as PASSWORD_VARIABLE;
 pub use table::unknown;
-pub use units::{MemoryMax, Size, SnapshotLog};
+pub use units::{MemoryMax, Size, SnapshotLog, parse_duration};
 
 use crate::{
     failure::Failure,

@@ -1,12 +1,15 @@
 //! Flags and subcommands, and the manual that `--help` prints.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
+use busload_backup::Target;
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
+use super::target::{parse_keep, parse_target};
 use crate::{
-    config::{Options, TableChanges},
+    config::{Config, Options, TableChanges},
     failure::Failure,
+    machine::Machine,
 };
 
 const ABOUT: &str = "\
@@ -131,6 +134,8 @@ Examples
   busload log verify --data /var/lib/busload
   busload log repair --data /var/lib/busload --to /var/lib/busload-repaired
   busload snapshot verify --data /var/lib/busload
+  busload backup /backup/busload --data /var/lib/busload --keep 30d
+  busload restore /backup/busload --data /var/lib/busload-new --to 2025-08-01T10:00:00Z
   busload cache warm db --config busload.toml
   busload chunks verify s3://bucket/prefix";
 
@@ -168,9 +173,27 @@ pub enum Command {
     /// Check or print a log
     #[command(subcommand)]
     Log(LogCommand),
-    /// Check or print the snapshots beside a log
-    #[command(subcommand)]
-    Snapshot(SnapshotCommand),
+    /// Ask a running server for a snapshot, or check or print the snapshots beside a log
+    ///
+    /// Without a subcommand does what `make` does.
+    Snapshot(SnapshotArgs),
+    /// Copy the log and its snapshots to a directory, also of a running server
+    ///
+    /// DEST then holds everything that was answered before the backup began, and all states that
+    /// earlier backups to it hold. The first backup creates it; later ones copy only what is new,
+    /// so one may be made every few minutes. A backup that was interrupted left the one before as
+    /// it was: do it again, it goes on with the files that are there. Every file is checked as it
+    /// is copied. The server is not asked, and goes on as if there were no backup.
+    ///
+    /// DEST belongs to one log: that of another server, and one that was restored, need another.
+    /// Not in a backup: tables with sync=off, caches of chunks, the configuration.
+    Backup(BackupArgs),
+    /// Make a new data directory of a backup, with its newest state or an earlier one
+    ///
+    /// Checks every file that it reads. The new log has an id of its own, and the positions of the
+    /// original. While it lasts, and if it is interrupted, a server refuses to start with DIR; done
+    /// again it begins anew. A transaction that was not complete at --to is absent as a whole.
+    Restore(RestoreArgs),
     /// List, fill, check or remove what tables of kind chunks have on disk
     ///
     /// The tables are those of the configuration, given as to `serve`. While a server has a cache
@@ -229,9 +252,25 @@ pub enum LogCommand {
     Repair(RepairArgs),
 }
 
+/// Arguments of `busload snapshot`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SnapshotArgs {
+    #[command(subcommand)]
+    pub command: Option<SnapshotCommand>,
+    #[command(flatten)]
+    pub configuration: ConfigurationArgs,
+}
+
 /// Subcommands of `busload snapshot`.
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
+    /// Ask a running server to make a snapshot now, wait for it, and say what was made
+    ///
+    /// Sends SAVE to the first address of --resp, or to --unix, with the password of the
+    /// configuration. Other clients are served meanwhile. Exits with 1 when no server answers or
+    /// no snapshot was made.
+    Make(ConfigurationArgs),
     /// Check every block of every snapshot; exits with 1 when one is corrupt
     ///
     /// A start that finds the newest snapshot corrupt takes the one before and the log behind it.
@@ -255,25 +294,96 @@ pub enum CacheCommand {
 
 impl CacheCommand {
     /// Takes the configuration file and options out of the command.
-    pub fn take_configuration(&mut self) -> (Option<PathBuf>, Options) {
+    pub fn take_configuration(&mut self) -> ConfigurationArgs {
         let configuration = match self {
             Self::List(arguments) => &mut arguments.configuration,
             Self::Warm(arguments) | Self::Verify(arguments) | Self::Drop(arguments) => {
                 &mut arguments.configuration
             }
         };
-        (configuration.config.take(), std::mem::take(&mut configuration.options))
+        std::mem::take(configuration)
     }
 }
 
 /// Configuration file and options that name the tables.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct ConfigurationArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
+}
+
+impl ConfigurationArgs {
+    /// Reads the file, if there is one, and resolves all settings.
+    pub fn load(self) -> Result<Config, Failure> {
+        let (changes, machine) = (TableChanges::default(), Machine::this());
+        Config::load(self.config.as_deref(), self.options, changes, &machine)
+    }
+}
+
+/// Arguments of `busload backup`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct BackupArgs {
+    #[command(subcommand)]
+    pub command: Option<BackupCommand>,
+
+    /// Directory of the backup: a new or empty one, or one with earlier backups of the same log
+    #[arg(value_name = "DEST", required = true)]
+    pub to: Option<PathBuf>,
+
+    /// Directory of the data [default: that of --config, or busload-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+
+    /// Configuration file (TOML) that names the directory of the data
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Remove what is not needed to restore any state of this time span, like 30d or 12h
+    /// [default: keep everything]
+    ///
+    /// The two newest snapshots and the log behind the older one stay in any case.
+    #[arg(long, value_name = "SPAN", value_parser = parse_keep)]
+    pub keep: Option<Duration>,
+}
+
+/// Subcommands of `busload backup`.
+#[derive(Debug, Subcommand)]
+pub enum BackupCommand {
+    /// Check every byte of a backup and say what it can be restored to; exits with 1 when a file
+    /// is corrupt, and names it
+    Verify(VerifyBackupArgs),
+}
+
+/// Arguments of `busload backup verify`.
+#[derive(Args, Debug)]
+pub struct VerifyBackupArgs {
+    /// Directory of the backup
+    #[arg(value_name = "DEST")]
+    pub from: PathBuf,
+}
+
+/// Arguments of `busload restore`.
+#[derive(Args, Debug)]
+pub struct RestoreArgs {
+    /// Directory of the backup
+    #[arg(value_name = "SRC")]
+    pub from: PathBuf,
+
+    /// New or empty directory for the restored data; a server is then started with it as --data
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+
+    /// State to restore: an LSN (123 or lsn:123), a time (2025-08-01T10:00:00Z) or seconds since
+    /// 1970 (@1754042400) [default: the newest]
+    ///
+    /// For a time it is everything that was logged up to then. `busload backup verify` says what
+    /// there is.
+    #[arg(long, value_name = "TARGET", value_parser = parse_target)]
+    pub to: Option<Target>,
 }
 
 /// Arguments of `busload cache list`.
@@ -429,6 +539,20 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_is_asked_for_when_no_subcommand_is_given() {
+        for arguments in [&["snapshot"][..], &["snapshot", "--resp", "127.0.0.1:1"]] {
+            let Command::Snapshot(snapshot) = command(arguments) else { panic!("{arguments:?}") };
+            assert!(snapshot.command.is_none(), "{arguments:?}");
+        }
+        let Command::Snapshot(snapshot) = command(&["snapshot", "make"]) else { panic!() };
+        assert!(matches!(snapshot.command, Some(SnapshotCommand::Make(_))));
+        let Command::Backup(backup) = command(&["backup", "verify", "d"]) else { panic!() };
+        assert!(matches!(backup.command, Some(BackupCommand::Verify(_))));
+        let Command::Backup(backup) = command(&["backup", "d"]) else { panic!() };
+        assert!(backup.command.is_none() && backup.to.is_some());
+    }
+
+    #[test]
     fn mistakes_are_one_line_that_names_the_argument() {
         for (arguments, part) in [
             (&["--dta", "x"][..], "--dta"),
@@ -443,6 +567,10 @@ mod tests {
             (&["cache", "warm"], "NAME"),
             (&["chunks", "cat", "file:///d"], "ADDRESS"),
             (&["log", "dump", "--from", "-"], "--from"),
+            (&["backup"], "DEST"),
+            (&["backup", "d", "--keep", "long"], "expected one like 30d"),
+            (&["restore", "d"], "--data"),
+            (&["restore", "d", "--data", "n", "--to", "noon"], "expected an LSN like 123"),
         ] {
             let line = mistake(arguments);
             assert!(line.contains(part), "{arguments:?}: {line}");

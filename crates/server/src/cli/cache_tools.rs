@@ -8,7 +8,6 @@
 
 use std::{
     io::{self, BufRead, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -20,6 +19,7 @@ use super::{
     arguments::CacheCommand,
     http_client::{self, Answer, Target},
     progress::Meter,
+    resp_client::reachable,
 };
 use crate::{
     cache_work::{self, Action, Listing, absolute, progress_from_json},
@@ -186,17 +186,11 @@ fn open(settings: &ChunksSettings, runtime: &Runtime) -> Result<Opened, Failure>
 
 /// Returns the address and password of the server that should have the cache open.
 fn server<'a>(config: &'a Config, locked: &str) -> Result<Target<'a>, Failure> {
-    let mut address = config.http.ok_or_else(|| {
+    let address = config.http.map(reachable).ok_or_else(|| {
         Failure::run(format!(
             "{locked}; expected --http with the address of the server that has it, to ask that one"
         ))
     })?;
-    // A server that listens on all addresses also listens on loopback.
-    match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
     Ok(Target { address, password: config.settings.password.as_deref() })
 }
 

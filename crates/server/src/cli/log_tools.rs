@@ -100,15 +100,20 @@ pub fn summary(report: &RecoveryReport) -> String {
 pub(super) fn open(data: Option<&Path>) -> Result<(CopyOnWriteDisk, std::path::PathBuf), Failure> {
     let directory = log_directory(data);
     if !directory.is_dir() {
-        return Err(Failure::run(format!(
-            "there is no log in {}; expected the directory that was given to busload by --data",
-            directory.parent().unwrap_or(&directory).display()
-        )));
+        return Err(no_log(&directory));
     }
     open_files::fit_log(&directory);
     let disk =
         CopyOnWriteDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
     Ok((disk, directory))
+}
+
+/// Describes that the log's directory does not exist.
+pub(super) fn no_log(directory: &Path) -> Failure {
+    Failure::run(format!(
+        "there is no log in {}; expected the directory that was given to busload by --data",
+        directory.parent().unwrap_or(directory).display()
+    ))
 }
 
 pub(super) fn failure(error: OpenError, directory: &Path) -> Failure {

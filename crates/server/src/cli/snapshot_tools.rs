@@ -1,15 +1,83 @@
-//! `busload snapshot verify` and `busload snapshot dump`: read the snapshots without changing
-//! anything. Also how the tools of the log find out where a log begins.
+//! `busload snapshot` asks a running server to make a snapshot; `busload snapshot verify` and
+//! `busload snapshot dump` read the snapshots without changing anything. Also how the tools of the
+//! log find out where a log begins.
 
 use std::path::Path;
 
-use busload_io::Disk;
-use busload_log::Base;
-use busload_snapshot::{Snapshot, SnapshotError, newest_first};
+use busload_io::{Clock, Disk, RealClock};
+use busload_log::{Base, Lsn};
+use busload_resp::reply::Reply;
+use busload_snapshot::{Snapshot, SnapshotError, format::snapshot_name, newest_first};
 use busload_tables::effect;
 
-use super::log_tools::{Out, Shown, open};
-use crate::{config::Size, failure::Failure, logger::Utc};
+use super::{
+    log_tools::{Out, Shown, open},
+    resp_client::RespClient,
+};
+use crate::{
+    config::{Config, Size},
+    failure::Failure,
+    logger::{self, Utc},
+};
+
+/// Asks the running server for a snapshot and prints what it has made.
+pub fn make(config: &Config) -> Result<(), Failure> {
+    let mut client = RespClient::connect(config)?;
+    let clock = RealClock::new();
+    let before = Newest::ask(&mut client)?;
+    let error = match client.call(&[b"SAVE"])? {
+        Reply::Error(error) => Some(String::from_utf8_lossy(&error).into_owned()),
+        _ => None,
+    };
+    let after = Newest::ask(&mut client)?;
+    match error {
+        Some(error) if after.lsn <= before.lsn => return Err(client.failed(&error)),
+        // One was made, but it does not cover what is not durable yet.
+        Some(error) => logger::say(&format!("warning: {error}")),
+        None => {}
+    }
+    let mut out = Out::new();
+    let Newest { lsn, entries, bytes } = after;
+    let name = snapshot_name(Lsn(lsn));
+    if lsn == before.lsn {
+        out.line(format_args!("snapshot {name} covers everything already"));
+    } else {
+        out.line(format_args!(
+            "snapshot {name}  up to LSN {lsn}  {entries} entries  {}  in {:.1} s",
+            Size(bytes),
+            clock.now().as_secs_f64()
+        ));
+    }
+    out.finish();
+    Ok(())
+}
+
+/// Newest snapshot of a running server.
+struct Newest {
+    lsn: u64,
+    entries: u64,
+    bytes: u64,
+}
+
+impl Newest {
+    fn ask(client: &mut RespClient) -> Result<Self, Failure> {
+        let reply = client.call(&[b"INFO", b"persistence"])?;
+        let text = match &reply {
+            Reply::Bulk(text) | Reply::Verbatim { text, .. } => String::from_utf8_lossy(text),
+            _ => return Err(client.failed(&"it does not answer INFO with a text")),
+        };
+        let field = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let value = value.and_then(|value| value.trim().parse().ok());
+            value.ok_or_else(|| client.failed(&format!("its INFO has no `{name}`: no busload?")))
+        };
+        Ok(Self {
+            lsn: field("snapshot_lsn")?,
+            entries: field("snapshot_entries")?,
+            bytes: field("snapshot_size_bytes")?,
+        })
+    }
+}
 
 /// Checks every block of every snapshot and prints what each holds; fails if one does not verify.
 pub fn verify(data: Option<&Path>) -> Result<(), Failure> {

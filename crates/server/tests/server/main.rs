@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 mod access;
+mod backup;
 mod chunks;
 mod disks;
 mod fronts;
