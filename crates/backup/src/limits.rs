@@ -11,3 +11,6 @@ pub const SNAPSHOT_COUNT: usize = 2;
 pub const MANIFEST_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 const _: () = assert!(SNAPSHOT_COUNT == busload_snapshot::limits::KEPT_COUNT);
+
+/// Number of times that a backup tries to keep the server from using segments again.
+pub const LOCK_ATTEMPTS_MAX: usize = 1_000;

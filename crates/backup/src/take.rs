@@ -1,9 +1,12 @@
 //! Takes a backup.
 
+use std::thread;
+
 use busload_io::{Disk, DiskErrorKind};
 use busload_log::{
-    Lsn, OpenError,
+    CopyLock, Lsn, OpenError,
     copy::{self, ChainPoint, CopyId, SegmentFile, Until, Written, file_checksum},
+    copy_lock,
     format::{LOCK_NAME, LogId, segment_name},
 };
 use busload_snapshot::{Snapshot, SnapshotError, format::snapshot_name};
@@ -11,6 +14,7 @@ use busload_snapshot::{Snapshot, SnapshotError, format::snapshot_name};
 use crate::{
     BackupError, Event, Manifest, SegmentEntry, SnapshotEntry,
     event::Say,
+    limits::LOCK_ATTEMPTS_MAX,
     manifest::{is_ours, is_part, is_unfinished, read_manifest, remove_if_there, write_manifest},
     source::Source,
 };
@@ -56,6 +60,7 @@ pub fn take<S: Disk, D: Disk>(
         _ => error.into(),
     })?;
     let old = read_manifest(to)?;
+    let _copy_lock = hold_segments(source)?;
     let mut files = Source::open(source, say)?;
     if let Some(old) = &old {
         check_log_id(to.path(crate::MANIFEST_NAME), files.log_id, old.log_id)?;
@@ -84,6 +89,27 @@ pub fn take<S: Disk, D: Disk>(
     write_manifest(to, &manifest)?;
     remove_others(to, &manifest)?;
     Ok(Taken { manifest, copied_files, copied_bytes, removed_files })
+}
+
+/// Keeps the server from using segments again that are open here.
+fn hold_segments<S: Disk>(source: &S) -> Result<Option<CopyLock<S::File>>, BackupError> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match copy_lock(source) {
+            Ok(lock) => return Ok(Some(lock)),
+            // No server that uses segments again has started here.
+            Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(None),
+            // The server looks for a moment whether anybody holds the lock.
+            Err(error) if error.kind == DiskErrorKind::Exists && attempts < LOCK_ATTEMPTS_MAX => {
+                thread::yield_now();
+            }
+            Err(error) if error.kind == DiskErrorKind::Exists => {
+                return Err(BackupError::Busy { path: error.path });
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Refuses a directory with files that are not a backup's.

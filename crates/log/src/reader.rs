@@ -108,9 +108,7 @@ pub fn remove_covered<D: Disk>(
     let length = |name: &str| disk.length(&disk.open(name)?);
     // The next segments will be as long as the last one.
     let wanted_bytes = numbered.last().map_or(Ok(0), |(_, name)| length(name))?;
-    // As long as another process copies segments, none is overwritten.
-    let lock = disk.lock(COPY_LOCK_NAME);
-    let mut spare_bytes = if lock.is_ok() { spares.bytes() } else { u64::MAX };
+    let mut spare_bytes = if is_copied(disk) { u64::MAX } else { spares.bytes() };
     let mut kept = Vec::new();
     for (number, name) in removable {
         let bytes = length(name)?;
@@ -125,8 +123,18 @@ pub fn remove_covered<D: Disk>(
         counters.removed(bytes);
     }
     disk.sync_directory()?;
-    spares.add(kept);
+    if is_copied(disk) {
+        // The other process may have opened them since, under their old names.
+        kept.iter().try_for_each(|spare| disk.remove(&spare.name))?;
+    } else {
+        spares.add(kept);
+    }
     Ok(removable.len() as u64)
+}
+
+/// Returns whether another process copies segments, so that none may be overwritten.
+fn is_copied<D: Disk>(disk: &D) -> bool {
+    disk.lock(COPY_LOCK_NAME).is_err()
 }
 
 /// Removes the files that are kept to be segments again. Returns whether there were any.
@@ -139,8 +147,8 @@ pub fn remove_spares<D: Disk>(disk: &D, progress: &Progress) -> Result<bool, Dis
 pub struct CopyLock<F>(#[allow(dead_code, reason = "it is held until it is dropped")] F);
 
 /// Keeps a process that has the log open from using files of segments again: until the lock is
-/// dropped, a segment that was opened under its name holds what it held. Fails while that process
-/// removes segments, or another holds the lock.
+/// dropped, a segment that was opened under its name holds what it held. Fails while another
+/// process holds the lock, or that process looks whether one does.
 pub fn copy_lock<D: Disk>(disk: &D) -> Result<CopyLock<D::File>, DiskError> {
     disk.lock(COPY_LOCK_NAME).map(CopyLock)
 }

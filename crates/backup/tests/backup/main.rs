@@ -40,6 +40,6 @@ fn make_and_trim(world: &mut World) {
     let older = world.newest().map(|snapshot| snapshot.header().lsn);
     world.make().expect("nothing fails here");
     if let Some(older) = older {
-        remove_covered(&world.disk, &world.progress, older).expect("nothing fails here");
+        remove_covered(&world.disk, &world.progress, older, 64 << 10).expect("nothing fails here");
     }
 }

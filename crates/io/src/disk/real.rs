@@ -112,7 +112,7 @@ impl Disk for RealDisk {
         let file = self.open_with(
             DiskOperation::Lock,
             name,
-            OpenOptions::new().create(true).truncate(false),
+            OpenOptions::new().create(self.directory.writable).truncate(false),
         )?;
         match file.file.try_lock() {
             Ok(()) => Ok(file),
