@@ -1,4 +1,4 @@
-//! What a backup or a restore tells while it lasts.
+//! Events of a backup or a restore while it lasts.
 
 /// News of work in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]

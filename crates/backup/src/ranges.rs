@@ -1,5 +1,5 @@
-//! What a backup can be restored to: ranges of the log that a snapshot, or the log's beginning,
-//! makes complete.
+//! Ranges of states that a backup can be restored to: those that a snapshot, or the log's
+//! beginning, makes complete.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl fmt::Display for Range {
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     pub segments: &'a [SegmentEntry],
-    /// The oldest first.
+    /// Snapshots in order, the oldest first.
     pub snapshots: Vec<&'a SnapshotEntry>,
 }
 

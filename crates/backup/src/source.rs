@@ -17,7 +17,7 @@ use crate::{
 /// Open files: they stay readable when the server removes them.
 pub(crate) struct Source<F> {
     pub log_id: LogId,
-    /// The newest first.
+    /// Snapshots in order, the newest first.
     pub snapshots: Vec<Snapshot<F>>,
     /// Segments without a gap, in order of their numbers. The last one may grow.
     pub segments: Vec<SegmentFile<F>>,

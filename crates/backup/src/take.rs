@@ -12,7 +12,7 @@ use busload_log::{
 use busload_snapshot::{Snapshot, SnapshotError, format::snapshot_name};
 
 use crate::{
-    BackupError, Event, Manifest, SegmentEntry, SnapshotEntry,
+    BackupError, Event, MANIFEST_NAME, Manifest, SegmentEntry, SnapshotEntry,
     event::Say,
     limits::LOCK_ATTEMPTS_MAX,
     manifest::{is_ours, is_part, is_unfinished, read_manifest, remove_if_there, write_manifest},
@@ -30,7 +30,7 @@ pub struct Settings {
 /// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// What the backup now holds.
+    /// Manifest of the backup as it is now.
     pub manifest: Manifest,
     /// Number of files that were copied.
     pub copied_files: u64,
@@ -63,7 +63,7 @@ pub fn take<S: Disk, D: Disk>(
     let _copy_lock = hold_segments(source)?;
     let mut files = Source::open(source, say)?;
     if let Some(old) = &old {
-        check_log_id(to.path(crate::MANIFEST_NAME), files.log_id, old.log_id)?;
+        check_log_id(to.path(MANIFEST_NAME), files.log_id, old.log_id)?;
         check_end(&files, old)?;
     }
     let bytes = files.snapshots.iter().map(Snapshot::file_bytes).sum::<u64>()
@@ -112,9 +112,12 @@ fn hold_segments<S: Disk>(source: &S) -> Result<Option<CopyLock<S::File>>, Backu
     }
 }
 
-/// Refuses a directory with files that are not a backup's.
+/// Refuses a directory without a backup that has files which are not a backup's.
 fn check_directory<D: Disk>(to: &D) -> Result<(), BackupError> {
     let names = to.list()?;
+    if names.iter().any(|name| name == MANIFEST_NAME) {
+        return Ok(());
+    }
     match names.iter().filter(|name| !is_ours(name)).min() {
         Some(name) => Err(BackupError::Foreign { path: to.path(name) }),
         None => Ok(()),

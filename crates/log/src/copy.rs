@@ -123,7 +123,7 @@ pub struct Scanned {
     pub end: ChainPoint,
     /// Length of header and frames.
     pub bytes: u64,
-    /// Number of records.
+    /// Number of records in these frames.
     pub records: u64,
     /// Time of day of the first frame with records; of the header if there is none. In
     /// milliseconds since 1970, as all times.

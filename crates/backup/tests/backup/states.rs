@@ -1,4 +1,4 @@
-//! What a backup holds, and what it refuses.
+//! States that a backup holds, and directories that it refuses.
 
 use std::collections::BTreeMap;
 
@@ -176,6 +176,10 @@ fn another_log_and_another_history_are_refused() {
     let error = refused(&world, &foreign);
     assert!(error.to_string().contains("notes.txt"), "{error}");
     assert_eq!(foreign.list().unwrap(), ["notes.txt"]);
+    // Beside a backup it may lie.
+    to.put_file("notes.txt", b"mine");
+    take_at(&world, &to, 4);
+    assert!(to.open("notes.txt").is_ok());
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn save_until_the_end(server: &Server) -> JoinHandle<()> {
     })
 }
 
-/// What was known of the writers around a backup.
+/// Numbers of the writers around a backup.
 struct Known {
     lsn: u64,
     at_least: Vec<u64>,
