@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::experiment::{Chunks, Connections, Disk, Dolt, Growth, Kv, Lakefs, Postgres, Recovery};
+use crate::experiment::{
+    Chunks, Connections, Disk, Dolt, Growth, Kv, Lakefs, Postgres, Recovery, Snapshot,
+};
 pub use crate::server::busload_at;
 
 const ABOUT: &str = "\
@@ -47,6 +49,8 @@ pub enum Command {
     Growth(Growth),
     /// Time that a server takes to come back after it was stopped
     Recovery(Recovery),
+    /// Cost of snapshots under load and on disk, and restarts with them
+    Snapshot(Box<Snapshot>),
     /// Throughput, latency and work per request, from one connection to many
     Connections(Connections),
     /// Many clients' single-key reads and writes of a Postgres table, batched and not

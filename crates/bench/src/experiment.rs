@@ -8,6 +8,7 @@ mod kv;
 mod memory_tables;
 mod postgres;
 mod recovery;
+mod snapshot;
 mod store_bench;
 
 pub use self::{
@@ -18,4 +19,5 @@ pub use self::{
     kv::{Connections, Kv, connections, kv},
     postgres::{Lakefs, Postgres, lakefs, postgres},
     recovery::{Recovery, recovery},
+    snapshot::{Snapshot, snapshot},
 };

@@ -1,8 +1,8 @@
 //! Experiments against busload and its peers, over the protocols they speak.
 //!
 //! ```text
-//!   cli --> experiment::{kv, growth, recovery, connections, postgres, lakefs, chunks, dolt,
-//!              |          disk}
+//!   cli --> experiment::{kv, growth, recovery, snapshot, connections, postgres, lakefs, chunks,
+//!              |          dolt, disk}
 //!              |
 //!              +--> harness: cases in rounds, medians, ratios, table, CSV, targets, charts
 //!              +--> server: programs, started, pinned, stopped by cleanup in any case
@@ -55,6 +55,7 @@ pub fn run() -> ExitCode {
         Command::Kv(arguments) => experiment::kv(arguments),
         Command::Growth(arguments) => experiment::growth(arguments),
         Command::Recovery(arguments) => experiment::recovery(arguments),
+        Command::Snapshot(arguments) => experiment::snapshot(arguments),
         Command::Connections(arguments) => experiment::connections(arguments),
         Command::Postgres(arguments) => experiment::postgres(arguments),
         Command::Lakefs(arguments) => experiment::lakefs(arguments),

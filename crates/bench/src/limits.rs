@@ -30,11 +30,29 @@ pub const FILL_PIPELINE: usize = 128;
 /// Bytes of such a pipeline, unless one request is larger.
 pub const FILL_PIPELINE_BYTES: usize = 1024 * 1024;
 
-/// A reply of the growth probe that takes longer is counted as slow.
+/// A reply that takes longer is counted as slow.
 pub const SLOW_REPLY_NS: u64 = 5_000_000;
+
+/// Longest load beside a snapshot. One that takes longer is waited for without a load, so that the
+/// log does not fill the disk.
+pub const SNAPSHOT_LOAD: Duration = Duration::from_secs(60);
+/// Time until a snapshot must have been made.
+pub const SNAPSHOT: Duration = Duration::from_secs(600);
+/// Between two looks at the memory of a server and at its snapshot.
+pub const MEMORY_LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at the space that a server takes on disk.
+pub const DISK_LOOK: Duration = Duration::from_millis(250);
+/// Longest run of the experiment on write amplification.
+pub const MINUTES_MAX: f64 = 60.0;
+/// Most fields of the hash that one client writes beside a snapshot.
+pub const HASH_FIELDS_MAX: u64 = 100_000_000;
 
 /// Lines of a server's own output that are looked at.
 pub const OUTPUT_LINES: usize = 200;
+/// Time until a server must have answered a single question.
+pub const ASK: Duration = Duration::from_secs(2);
+/// Longest text of INFO that is read.
+pub const INFO_BYTES_MAX: u64 = 1 << 20;
 /// Longest page of metrics that is read.
 pub const METRICS_BYTES_MAX: u64 = 4 << 20;
 /// Longest time recorded by a histogram, in nanoseconds.

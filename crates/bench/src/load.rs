@@ -20,6 +20,7 @@ mod open;
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -238,6 +239,11 @@ impl Connection {
         let replies = self.counter.feed(received).context("the server sent what is no RESP")?;
         Ok(u32::try_from(replies).expect("fewer replies than bytes received at once"))
     }
+}
+
+/// Returns whether another thread has ended the load, if one can.
+pub fn is_set(stop: Option<&AtomicBool>) -> bool {
+    stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
 }
 
 fn data(index: usize) -> epoll::EventData {

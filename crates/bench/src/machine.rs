@@ -1,7 +1,7 @@
 //! Facts that the system tells about processors and processes. Numbers of `/proc` that cannot be
 //! read, as those of a process that is gone, are `None`.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use anyhow::{Context, Result};
 use rustix::{
@@ -122,6 +122,32 @@ pub fn resident_bytes(pid: Pid) -> Option<u64> {
     Some(word(&read(pid, "statm")?, 1)? * u64::try_from(page_size()).ok()?)
 }
 
+/// Bytes that a process, and its children that ended, handed to write calls, those of sockets
+/// included. (What `/proc` says of bytes sent to disk is no use: a large folio counts whole.)
+pub fn written_bytes(pid: Pid) -> Option<u64> {
+    word(read(pid, "io")?.lines().find(|line| line.starts_with("wchar:"))?, 1)
+}
+
+/// Bytes that the disk of a directory was asked to write since it is there, by all programs. A file
+/// system over several disks, or none, has no such number.
+pub fn disk_written_bytes(directory: &Path) -> Option<u64> {
+    let device = fs::metadata(directory).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    word(&stat, 6).map(|sectors| sectors * 512)
+}
+
+/// Space that the files below a directory take on disk, in bytes. Files may come and go meanwhile.
+pub fn disk_bytes(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
 /// Time the threads of a process were ready but had no processor, in nanoseconds: what other
 /// programs took.
 pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
@@ -234,6 +260,20 @@ mod tests {
     }
 
     #[test]
+    fn the_space_of_files_counts_in_all_directories() {
+        let directory = tempfile::TempDir::new().unwrap();
+        fs::create_dir(directory.path().join("inner")).unwrap();
+        assert_eq!(disk_bytes(&directory.path().join("absent")), 0);
+        let empty = disk_bytes(directory.path());
+        for file in ["one", "inner/two"] {
+            let path = directory.path().join(file);
+            fs::write(&path, vec![1; 100_000]).unwrap();
+            fs::File::open(&path).unwrap().sync_all().unwrap();
+        }
+        assert!((200_000..400_000).contains(&(disk_bytes(directory.path()) - empty)));
+    }
+
+    #[test]
     fn a_family_uses_at_least_the_time_of_its_parent() {
         let own = rustix::process::getpid();
         // In this order: other tests of this process go on meanwhile.
@@ -242,6 +282,7 @@ mod tests {
         let comm = read(own, "comm").unwrap();
         let [parent, other] = [comm.trim_end(), "postgres"].map(|name| parent_named(own, name));
         assert!(parent.is_some() && other.is_none());
+        assert!(written_bytes(own).is_some());
         assert!(busy_ns().is_some() && steal_ns().is_some() && memory_bytes().is_some());
         assert!(100_000 < resident_bytes(own).unwrap() && run_queue_wait_ns(own).is_some());
     }

@@ -1,6 +1,6 @@
 //! One measurement of a server that speaks RESP: a load, a window, a sample.
 
-use std::{net::SocketAddr, ops::Range, time::Duration};
+use std::{net::SocketAddr, ops::Range, sync::atomic::AtomicBool, time::Duration};
 
 use anyhow::{Result, bail};
 use rustix::process::Pid;
@@ -12,14 +12,16 @@ use crate::{
         Answering, Ends, Mark, Number, Sample, Usage, Watched,
         sample::{CPU_LOAD, CPU_SERVER, LOAD_SHARE_HIGH, LOST_SHARE, P999_US, SERVER_SHARE_LOW},
     },
-    limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES},
-    load::{Driver, Group, OpenLoop},
+    limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES, SLOW_REPLY_NS},
+    load::{Driver, Group, OpenLoop, is_set},
     random::Random,
-    requests::{KeySpace, Pool, letters, write_set},
+    requests::{KeySpace, Pools, letters, write_set},
     schedule::Schedule,
     stats::{float, percentile_us, record},
 };
 
+/// Replies a second that took longer than [`SLOW_REPLY_NS`].
+pub const SLOW_PER_S: Number = Number::new("slow_per_s", ">5 ms/s");
 /// Processor time of the server by request.
 pub const SERVER_US: Number = Number::new("server_us_per_request", "us/req");
 
@@ -51,16 +53,18 @@ pub struct Plan<'a> {
     pub pid: Option<Pid>,
     pub clients: usize,
     pub pace: Pace,
-    pub pool: &'a Pool,
-    /// Position in the pool to start at, modulo its length.
+    pub pools: Pools<'a>,
+    /// Position in the pools to start at, modulo its length.
     pub start: u64,
     pub warm_up: Duration,
     pub window: Duration,
+    /// Ends the window early when set.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 impl Plan<'_> {
     fn first(&self) -> Result<usize> {
-        Ok(usize::try_from(self.start % u64::try_from(self.pool.len())?)?)
+        Ok(usize::try_from(self.start % u64::try_from(self.pools.all.len())?)?)
     }
 
     fn mark(&self) -> Mark {
@@ -81,8 +85,19 @@ pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
 
 /// Writes keys in order, as fast as the server takes them.
 pub fn fill(address: SocketAddr, clients: usize, space: KeySpace, keys: Range<u64>) -> Result<()> {
+    fill_by(write_set, address, clients, space, keys)
+}
+
+/// Writes keys, or what `write` makes of their numbers, in order.
+pub fn fill_by(
+    write: Write,
+    address: SocketAddr,
+    clients: usize,
+    space: KeySpace,
+    keys: Range<u64>,
+) -> Result<()> {
     let mut group = Group::connect(address, clients)?;
-    group.run_closed(&mut Fill::new(clients, space, keys))?;
+    group.run_closed(&mut Fill { write, ..Fill::new(clients, space, keys) })?;
     let refused = group.failed().refused;
     if let Some(example) = refused.example {
         bail!("the server refused {} writes: {example}", refused.count);
@@ -119,8 +134,8 @@ fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample>
     let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.window) };
     let (next, schedule) = (plan.first()?, Schedule::new(start_ns, rate));
     let mut marks = Vec::with_capacity(2);
-    let open = OpenLoop { pool: plan.pool, next, schedule, window };
-    let counters = group.run_open(open, || marks.push(plan.mark()))?;
+    let open = OpenLoop { pools: plan.pools, next, schedule, window, stop: plan.stop };
+    let (counters, window) = group.run_open(open, || marks.push(plan.mark()))?;
     let (Some(start), Some(end)) = (marks.first(), marks.last()) else {
         bail!("an open loop that never began");
     };
@@ -129,7 +144,10 @@ fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample>
 
 fn sample(counters: &Counters, window: Window, usage: &Usage) -> Sample {
     let server_us = |server| server * usage.wall_s * 1e6 / float(counters.answered.max(1));
+    let seconds = float(window.until_ns.saturating_sub(window.from_ns).max(1)) / 1e9;
+    let slow = counters.latency_ns.count_between(SLOW_REPLY_NS, u64::MAX);
     Sample::of(counters, window, Ends::WithWindow)
+        .with(SLOW_PER_S, float(slow) / seconds)
         .with(P999_US, percentile_us(&counters.latency_ns, 99.9))
         .with(CPU_LOAD, usage.thread)
         .with(CPU_SERVER, usage.server)
@@ -155,12 +173,13 @@ impl Driver for Timed<'_> {
         if self.end.is_some() {
             return 0;
         }
-        self.firsts[connection] = self.plan.pool.take(&mut self.next, self.pipeline);
+        let pool = self.plan.pools.of(connection);
+        self.firsts[connection] = pool.take(&mut self.next, self.pipeline);
         u32::try_from(self.pipeline).expect("within the limit of a pipeline")
     }
 
     fn bytes(&self, connection: usize) -> &[u8] {
-        self.plan.pool.slice(self.firsts[connection], self.pipeline)
+        self.plan.pools.of(connection).slice(self.firsts[connection], self.pipeline)
     }
 
     /// The window begins with the first reply after the warm-up and ends with the first one past
@@ -171,7 +190,8 @@ impl Driver for Timed<'_> {
             (Some(start), None) => {
                 self.counters.answered += u64::from(requests);
                 record(&mut self.counters.latency_ns, now_ns - sent_ns);
-                if start.at_ns + duration_ns(self.plan.window) <= now_ns {
+                let is_over = start.at_ns + duration_ns(self.plan.window) <= now_ns;
+                if is_over || is_set(self.plan.stop) {
                     self.end = Some(self.plan.mark());
                 }
             }
@@ -180,8 +200,12 @@ impl Driver for Timed<'_> {
     }
 }
 
+/// Function that appends a request for a number.
+pub type Write = fn(&mut Vec<u8>, u64, &[u8]);
+
 /// Writes every key once, in order.
 pub struct Fill {
+    write: Write,
     /// The pipeline of each connection.
     pipelines: Vec<Vec<u8>>,
     value: Vec<u8>,
@@ -194,7 +218,8 @@ impl Fill {
     pub fn new(clients: usize, space: KeySpace, keys: Range<u64>) -> Self {
         let pipeline = (FILL_PIPELINE_BYTES / (space.value_bytes + 64)).clamp(1, FILL_PIPELINE);
         let value = letters(&mut Random::new(space.seed), space.value_bytes);
-        Self { pipelines: vec![Vec::new(); clients], value, pipeline, keys }
+        let (write, pipelines) = (write_set, vec![Vec::new(); clients]);
+        Self { write, pipelines, value, pipeline, keys }
     }
 
     /// Goes on with the keys up to `end`.
@@ -208,7 +233,7 @@ impl Driver for Fill {
         let pipeline = &mut self.pipelines[connection];
         pipeline.clear();
         let keys = self.keys.by_ref().take(self.pipeline);
-        let count = keys.inspect(|key| write_set(pipeline, *key, &self.value)).count();
+        let count = keys.inspect(|key| (self.write)(pipeline, *key, &self.value)).count();
         u32::try_from(count).expect("within the limit of a pipeline")
     }
 

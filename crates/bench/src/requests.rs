@@ -92,6 +92,22 @@ impl Pool {
     }
 }
 
+/// Requests of the connections of a load.
+#[derive(Clone, Copy, Debug)]
+pub struct Pools<'a> {
+    pub all: &'a Pool,
+    /// Requests of the first connection, if they are others: as many as in `all`.
+    pub first: Option<&'a Pool>,
+}
+
+impl<'a> Pools<'a> {
+    /// Returns the requests of a connection.
+    #[inline]
+    pub fn of(self, connection: usize) -> &'a Pool {
+        self.first.filter(|_| connection == 0).unwrap_or(self.all)
+    }
+}
+
 /// Appends a read of one key.
 pub fn write_get(out: &mut Vec<u8>, key: u64) {
     out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$16\r\n");
@@ -103,6 +119,15 @@ pub fn write_get(out: &mut Vec<u8>, key: u64) {
 pub fn write_set(out: &mut Vec<u8>, key: u64, value: &[u8]) {
     out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
     write_key(out, key);
+    write!(out, "\r\n${}\r\n", value.len()).expect("memory takes what is written to it");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a write of one field of the one hash that there is.
+pub fn write_hset(out: &mut Vec<u8>, field: u64, value: &[u8]) {
+    out.extend_from_slice(b"*4\r\n$4\r\nHSET\r\n$4\r\nhash\r\n$16\r\n");
+    write_key(out, field);
     write!(out, "\r\n${}\r\n", value.len()).expect("memory takes what is written to it");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
@@ -134,8 +159,10 @@ mod tests {
         let mut out = Vec::new();
         write_get(&mut out, 42);
         write_set(&mut out, 7, b"hello");
+        write_hset(&mut out, 7, b"x");
         let wanted = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n\
-                      *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000007\r\n$5\r\nhello\r\n";
+                      *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000007\r\n$5\r\nhello\r\n\
+                      *4\r\n$4\r\nHSET\r\n$4\r\nhash\r\n$16\r\nkey:000000000007\r\n$1\r\nx\r\n";
         assert_eq!(std::str::from_utf8(&out), Ok(wanted));
     }
 
@@ -153,5 +180,16 @@ mod tests {
     fn a_walk_never_leaves_the_pool_and_starts_again() {
         let (pool, mut next) = (Pool::of(100, |out| write_get(out, 1)), 90);
         assert_eq!([10, 64, 36, 1].map(|count| pool.take(&mut next, count)), [90, 0, 64, 0]);
+    }
+
+    #[test]
+    fn the_first_connection_may_have_requests_of_its_own() {
+        let [one, other] = [1, 2].map(|key| Pool::of(1, |out| write_get(out, key)));
+        let keys = |first| [0, 1].map(|connection| Pools { all: &one, first }.of(connection));
+        assert!(keys(None).iter().all(|pool| pool.slice(0, 1) == one.slice(0, 1)));
+        assert_eq!(
+            keys(Some(&other)).map(|pool| pool.slice(0, 1)),
+            [&other, &one].map(|pool| pool.slice(0, 1))
+        );
     }
 }

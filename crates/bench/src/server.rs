@@ -17,7 +17,10 @@ use crate::{
     cleanup::{Cleanup, Directory, Process},
     cli::bail_usage,
     clock::{duration_ns, now_ns, pause},
-    limits::{METRICS_BYTES_MAX, OUTPUT_LINES, POLL, READY, READY_SOURCE, STOP},
+    limits::{
+        ASK, INFO_BYTES_MAX, METRICS_BYTES_MAX, OUTPUT_LINES, POLL, READY, READY_SOURCE, SILENCE,
+        STOP,
+    },
     machine::CpuList,
 };
 
@@ -40,7 +43,8 @@ impl Binary {
     /// Makes a starter on these processors, with directories in `directory`.
     pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
         let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
-        Starter { busload, redis: "redis-server".into(), arguments, cpus, directory }
+        let (redis, valkey) = ("redis-server".into(), "valkey-server".into());
+        Starter { busload, redis, valkey, arguments, cpus, directory }
     }
 }
 
@@ -117,6 +121,8 @@ pub enum ServerKind {
     Busload,
     /// redis-server
     Redis,
+    /// valkey-server, with the settings of redis-server
+    Valkey,
     /// Answers without doing anything: shows how fast the load side is
     Null,
 }
@@ -144,7 +150,7 @@ impl Durability {
 }
 
 /// A memory table under measurement, and the server that has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     pub kind: ServerKind,
     pub durability: Durability,
@@ -152,6 +158,18 @@ pub struct Launch {
     pub net_threads: u32,
     /// Bytes of the value in every reply of the null server; 0: the reply is OK.
     pub reply_bytes: usize,
+    /// Further arguments, before those of the command line.
+    pub arguments: &'static [&'static str],
+}
+
+impl Launch {
+    /// Leaves it to clients when to make a snapshot. The bench starts the others so anyway.
+    pub fn without_snapshots(self) -> Self {
+        match self.kind {
+            ServerKind::Busload => Self { arguments: &["--snapshot-log", "none"], ..self },
+            _ => self,
+        }
+    }
 }
 
 /// A table of the busload server.
@@ -175,6 +193,7 @@ impl Table {
 pub struct Starter {
     pub busload: PathBuf,
     pub redis: PathBuf,
+    pub valkey: PathBuf,
     /// Further arguments for busload.
     pub arguments: Vec<String>,
     pub cpus: Option<CpuList>,
@@ -201,7 +220,7 @@ impl Starter {
     /// Starts busload with these tables where another has left its cache.
     pub fn start_in(&self, cleanup: &Cleanup, data: Directory, tables: &[Table]) -> Result<Server> {
         let (kind, durability) = (ServerKind::Busload, Durability::None);
-        let launch = Launch { kind, durability, net_threads: 0, reply_bytes: 0 };
+        let launch = Launch { kind, durability, net_threads: 0, reply_bytes: 0, arguments: &[] };
         self.launch(cleanup, data, &launch, tables).context("cannot start the busload server")
     }
 
@@ -228,15 +247,16 @@ impl Starter {
                 for Table { name, url } in tables {
                     command.args(["--table", &format!("{name}={url}")]);
                 }
-                command.args(&self.arguments);
+                command.args(launch.arguments).args(&self.arguments);
                 command
             }
-            ServerKind::Redis => {
-                let mut command = Command::new(&self.redis);
+            ServerKind::Redis | ServerKind::Valkey => {
+                let is_redis = launch.kind == ServerKind::Redis;
+                let mut command = Command::new(if is_redis { &self.redis } else { &self.valkey });
                 command.args(["--bind", "127.0.0.1", "--port", &resp.port().to_string()]);
                 command.arg("--dir").arg(&directory).args(["--save", "", "--daemonize", "no"]);
                 command.args(["--appendonly", append_only, "--appendfsync", append_fsync]);
-                command.args(["--auto-aof-rewrite-percentage", "0"]);
+                command.args(["--auto-aof-rewrite-percentage", "0"]).args(launch.arguments);
                 command
             }
             ServerKind::Null => {
@@ -256,8 +276,8 @@ impl Starter {
         let mut server = Server { process, resp, http, ready_after: Duration::ZERO, data };
         // Before it is ready it accepts connections, but answers nothing.
         server.wait_within(READY, "PING", "+PONG")?;
-        if !matches!(launch.kind, ServerKind::Redis) && !last_lines(&server.data).contains("ready")
-        {
+        let tells = matches!(launch.kind, ServerKind::Busload | ServerKind::Null);
+        if tells && !last_lines(&server.data).contains("ready") {
             // Another program has taken the port.
             bail!("another program answers at {resp}, not the server that was started");
         }
@@ -360,15 +380,64 @@ fn last_lines(data: &Directory) -> String {
 
 /// Sends one command to a server and returns the first line of its reply.
 pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
-    let timeout = Duration::from_secs(2);
+    Ok(send(address, command, ASK)?.0)
+}
+
+/// Does the same with a server that has much to do.
+pub fn ask_busy(address: SocketAddr, command: &str) -> Result<String> {
+    Ok(send(address, command, SILENCE)?.0)
+}
+
+/// Fields of INFO, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Info {
+    text: String,
+}
+
+impl Info {
+    /// Asks a server for its fields about persistence.
+    pub fn persistence(address: SocketAddr) -> Result<Self> {
+        let (head, rest) = send(address, "INFO persistence", SILENCE).context("INFO")?;
+        let length = head.strip_prefix('$').and_then(|length| length.parse().ok());
+        let length = length.filter(|length| *length <= INFO_BYTES_MAX);
+        let length = length.with_context(|| format!("to INFO the server answers `{head}`"))?;
+        let mut text = String::new();
+        rest.take(length).read_to_string(&mut text).context("INFO")?;
+        Ok(Self { text })
+    }
+
+    #[cfg(test)]
+    pub fn from(text: &str) -> Self {
+        Self { text: text.to_owned() }
+    }
+
+    /// Returns a field.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let mut values = self.text.lines().filter_map(|line| line.strip_prefix(name));
+        values.find_map(|value| value.strip_prefix(':'))
+    }
+
+    /// Returns a field that is a number; 0 if there is none, as with fields of another server.
+    pub fn number(&self, name: &str) -> u64 {
+        self.get(name).and_then(|value| value.parse().ok()).unwrap_or_default()
+    }
+}
+
+/// Sends one command on a connection of its own. Returns the first line of the reply, and what
+/// comes behind it.
+fn send(
+    address: SocketAddr,
+    command: &str,
+    timeout: Duration,
+) -> Result<(String, BufReader<TcpStream>)> {
     let mut socket = TcpStream::connect_timeout(&address, timeout)?;
     socket.set_read_timeout(Some(timeout))?;
     let words: Vec<_> =
         command.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     socket.write_all(format!("*{}\r\n{}", words.len(), words.concat()).as_bytes())?;
-    let mut line = String::new();
-    BufReader::new(socket.take(4_096)).read_line(&mut line)?;
-    Ok(line.trim_end().to_owned())
+    let (mut line, mut reader) = (String::new(), BufReader::new(socket));
+    reader.by_ref().take(4_096).read_line(&mut line)?;
+    Ok((line.trim_end().to_owned(), reader))
 }
 
 /// Finds two addresses on which nobody listens. Another program could take one before the server
@@ -391,5 +460,23 @@ mod tests {
         let asked = [("x", "db"), ("x_total", "db"), ("x", "other"), ("x", "absent")];
         let found = asked.map(|(name, table)| metrics.of_table(name, table));
         assert_eq!(found, [Some(5.0), Some(7.0), Some(1_500.0), None]);
+    }
+
+    #[test]
+    fn info_is_read_whole_and_its_fields_by_their_names() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = std::thread::spawn(move || {
+            for reply in ["$22\r\n# P\r\nxy:7\r\nx:1\r\nz:ok\r\n", "-ERR unknown\r\n"] {
+                let (mut socket, _) = listener.accept().unwrap();
+                assert!(socket.read(&mut [0; 1_024]).unwrap() > 0);
+                socket.write_all(reply.as_bytes()).unwrap();
+            }
+        });
+        let info = Info::persistence(address).unwrap();
+        assert_eq!(["x", "xy", "z", "absent"].map(|name| info.number(name)), [1, 7, 0, 0]);
+        assert_eq!((info.get("z"), info.get("absent")), (Some("ok"), None));
+        assert!(Info::persistence(address).is_err_and(|error| error.to_string().contains("-ERR")));
+        serving.join().unwrap();
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     machine,
     measure::{Pace, Plan, SERVER_US, fill, measure},
     random::Random,
-    requests::{Operation, Pool},
+    requests::{Operation, Pool, Pools},
     server::{Durability, Launch, Server, ServerKind},
     stats::ratio,
 };
@@ -175,7 +175,10 @@ fn run(arguments: &Kv, title: &str) -> Result<()> {
         let pipeline = if let Pace::Pipeline(pipeline) = pace { pipeline } else { 1 };
         let pool = Pool::build(operation, space, pipeline);
         let reply_bytes = if operation == Operation::Set { 0 } else { setup.value_bytes };
-        let start = |&kind| bench.start(&Launch { kind, durability, net_threads, reply_bytes });
+        let start = |&kind| {
+            let arguments = &[];
+            bench.start(&Launch { kind, durability, net_threads, reply_bytes, arguments })
+        };
         let servers = kinds.iter().map(start).collect::<Result<Vec<_>>>()?;
         let addresses: Vec<_> = servers.iter().map(Server::resp).chain(*attach).collect();
         if !arguments.no_preload {
@@ -198,7 +201,8 @@ fn run(arguments: &Kv, title: &str) -> Result<()> {
                     pid: server.map(Server::pid),
                     clients,
                     pace,
-                    pool: &pool,
+                    pools: Pools { all: &pool, first: None },
+                    stop: None,
                     // All servers of a round are asked the same.
                     start: Random::new(rounds.seed_of(round)).next() >> 8,
                     warm_up: rounds.warm_up,

@@ -2,20 +2,28 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::{
     cleanup::Cleanup,
+    clock::now_ns,
     harness::{
         Table, TableLayout,
         arguments::{count, keys},
     },
     limits::VALUE_BYTES_MAX,
     machine,
+    measure::fill,
     requests::KeySpace,
-    server::{Binary, Durability, Launch, Processors, Server, ServerKind, Starter, busload_at},
+    server::{
+        Binary, Durability, Launch, Processors, Server, ServerKind, Starter, ask, busload_at,
+    },
+    stats::float,
 };
+
+/// Connections that write the records.
+const WRITERS: usize = 16;
 
 /// Arguments about servers with memory tables and the machine.
 #[derive(Debug, Args)]
@@ -41,6 +49,9 @@ pub struct Setup {
     /// The redis-server binary
     #[arg(long, value_name = "PATH", default_value = "redis-server")]
     pub redis: PathBuf,
+    /// The valkey-server binary
+    #[arg(long, value_name = "PATH", default_value = "valkey-server")]
+    pub valkey: PathBuf,
     #[command(flatten)]
     pub processors: Processors,
     /// Directory for the servers' temporary ones; must be on a disk for durable cases
@@ -67,8 +78,13 @@ impl Setup {
     /// Returns every server in every durability and wiring.
     pub fn launches(&self) -> impl Iterator<Item = Launch> {
         self.settings().flat_map(move |(durability, net_threads)| {
-            let launch = move |&kind| Launch { kind, durability, net_threads, reply_bytes: 0 };
-            self.servers.iter().map(launch)
+            self.servers.iter().map(move |&kind| Launch {
+                kind,
+                durability,
+                net_threads,
+                reply_bytes: 0,
+                arguments: &[],
+            })
         })
     }
 }
@@ -93,6 +109,7 @@ impl<'a> Bench<'a> {
         let cpus = Some(setup.processors.server_cpu.clone());
         let starter = Starter {
             redis: setup.redis.clone(),
+            valkey: setup.valkey.clone(),
             ..setup.binary.starter(busload, cpus, directory)
         };
         let cleanup = Cleanup::install()?;
@@ -100,6 +117,7 @@ impl<'a> Bench<'a> {
         let programs = kinds.iter().filter_map(|kind| match kind {
             ServerKind::Busload => Some(starter.busload.as_path()),
             ServerKind::Redis => Some(starter.redis.as_path()),
+            ServerKind::Valkey => Some(starter.valkey.as_path()),
             ServerKind::Null => None,
         });
         let sizes = format!("{} keys, {}-byte values", setup.keys, setup.value_bytes);
@@ -115,9 +133,49 @@ impl<'a> Bench<'a> {
         self.starter.launch(&self.cleanup, data, launch, &[])
     }
 
+    /// Returns the keys and values of the command line.
+    pub fn space(&self) -> KeySpace {
+        self.setup.space(1)
+    }
+
+    /// Writes this many records, again and again to the same keys.
+    pub fn write(&self, server: &Server, space: KeySpace, records: u64) -> Result<()> {
+        let mut left = records;
+        while 0 < left {
+            let count = left.min(space.keys);
+            fill(server.resp(), WRITERS, space, 0..count)?;
+            left -= count;
+        }
+        Ok(())
+    }
+
+    /// Stops a server and starts it again on its directory. Returns it and the seconds that the
+    /// stop took; fails if it comes back with another number of keys.
+    pub fn restart(&self, server: Server, launch: &Launch, keys: u64) -> Result<(Server, f64)> {
+        let began_ns = now_ns();
+        let data = server.stop()?;
+        let stop_s = float(now_ns() - began_ns) / 1e9;
+        let server = self.starter.launch(&self.cleanup, data, launch, &[])?;
+        let size = ask(server.resp(), "DBSIZE")?;
+        if size != format!(":{keys}") {
+            bail!("{keys} keys written; after the restart DBSIZE answers {size}");
+        }
+        Ok((server, stop_s))
+    }
+
     /// Opens the table, and the file for the measurements if one was asked for.
     pub fn table<C: Copy>(&self, title: &str, layout: &'static TableLayout<C>) -> Result<Table<C>> {
-        let table = Table::open(layout, self.setup.csv.as_deref(), &self.about)?;
+        self.table_in(title, layout, self.setup.csv.as_deref())
+    }
+
+    /// Opens the table, and this file for the measurements.
+    pub fn table_in<C: Copy>(
+        &self,
+        title: &str,
+        layout: &'static TableLayout<C>,
+        csv: Option<&Path>,
+    ) -> Result<Table<C>> {
+        let table = Table::open(layout, csv, &self.about)?;
         table.print_heading(title);
         Ok(table)
     }

@@ -8,28 +8,30 @@
 //! Waiting: `epoll_pwait2` sleeps until [`SPIN`] before the next request, then polls without
 //! sleeping.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::atomic::AtomicBool, time::Duration};
 
 use anyhow::{Result, bail};
 
-use super::Group;
+use super::{Group, is_set};
 use crate::{
     clock::{Window, duration_ns, now_ns},
     counters::Counters,
     limits::{OPEN_LOOP_BACKLOG, OPEN_LOOP_DRAIN, SPIN},
-    requests::Pool,
+    requests::Pools,
     schedule::Schedule,
     stats::record,
 };
 
 /// Requests that are sent at a fixed rate; those before the window are the warm-up.
 pub struct OpenLoop<'a> {
-    pub pool: &'a Pool,
-    /// Position in the pool.
+    pub pools: Pools<'a>,
+    /// Position in the pools.
     pub next: usize,
     /// Requests per second over all connections, from the first on.
     pub schedule: Schedule,
     pub window: Window,
+    /// Ends the window early when set.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 /// Unsent bytes and unanswered requests of one connection.
@@ -51,9 +53,14 @@ struct Run<'a> {
 
 impl Group {
     /// Sends at a fixed rate until the window's end, then waits for the last replies. `at` is
-    /// called when the window begins and when it ends.
-    pub fn run_open(&mut self, plan: OpenLoop<'_>, mut at: impl FnMut()) -> Result<Counters> {
-        let Window { from_ns, until_ns } = plan.window;
+    /// called when the window begins and when it ends. Returns the window as it was: its end may
+    /// come early.
+    pub fn run_open(
+        &mut self,
+        plan: OpenLoop<'_>,
+        mut at: impl FnMut(),
+    ) -> Result<(Counters, Window)> {
+        let Window { from_ns, mut until_ns } = plan.window;
         let mut run = Run {
             plan,
             queues: self.connections.iter().map(|_| Queue::default()).collect(),
@@ -69,13 +76,17 @@ impl Group {
                 in_window = true;
                 at();
             }
+            if in_window && now_ns < until_ns && is_set(run.plan.stop) {
+                until_ns = now_ns.max(from_ns + 1);
+                run.plan.window.until_ns = until_ns;
+            }
             if !past_window && (until_ns <= now_ns || run.counters.overloaded) {
                 past_window = true;
                 at();
             }
             let is_given_up = until_ns + duration_ns(OPEN_LOOP_DRAIN) <= now_ns;
             if past_window && (run.unanswered == 0 || is_given_up) {
-                return Ok(run.finish());
+                return Ok((run.finish(), Window { from_ns, until_ns }));
             }
             self.flush(&mut run)?;
             let timeout = match past_window {
@@ -104,7 +115,7 @@ impl Group {
 
 impl Run<'_> {
     fn enqueue_due(&mut self, now_ns: u64) {
-        let OpenLoop { pool, next, schedule, window } = &mut self.plan;
+        let OpenLoop { pools, next, schedule, window, .. } = &mut self.plan;
         // What was due before the end is sent even when the loop comes to it after the end.
         while let Some((number, due_ns)) = schedule.poll(now_ns.min(window.until_ns - 1)) {
             if self.counters.overloaded || OPEN_LOOP_BACKLOG <= self.unanswered {
@@ -114,6 +125,7 @@ impl Run<'_> {
             let connections = u64::try_from(self.queues.len()).expect("a count fits in 64 bits");
             let index = usize::try_from(number % connections).expect("below a count");
             let queue = &mut self.queues[index];
+            let pool = pools.of(index);
             queue.unsent.extend_from_slice(pool.slice(pool.take(next, 1), 1));
             queue.due_ns.push_back(due_ns);
             self.unanswered += 1;

@@ -102,6 +102,7 @@ impl<'a> Runner<'a> {
                     durability: Durability::None,
                     net_threads: 0,
                     reply_bytes: index(self.store.chunk(0).contents_bytes),
+                    arguments: &[],
                 };
                 let StoreBench { starter, cleanup, .. } = &self.bench;
                 let data = cleanup.directory(&starter.directory)?;
