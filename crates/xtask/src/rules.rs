@@ -40,7 +40,7 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 21] = [
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
     rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
@@ -95,6 +95,7 @@ const RULES: [Rule; 20] = [
     ),
     rule("busload-bucket", &[], &[&NO_STORE, &["object_store"], &CONFIGURATION_BUT_SERDE]),
     rule("busload-cluster", &[], &[&ASYNC, &CONFIGURATION]),
+    rule("busload-hostile", &[], &[&IO, &CONFIGURATION]),
     // Experiments run in process, too; a store and its S3 server are made there.
     rule(
         "busload-bench",

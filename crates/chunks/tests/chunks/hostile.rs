@@ -5,5 +5,7 @@ mod bombs;
 mod chunks;
 mod indexes;
 mod manifests;
-mod memory;
-mod mutate;
+
+/// Counts the memory that decoding takes.
+#[global_allocator]
+static ALLOCATOR: busload_hostile::CountingAllocator = busload_hostile::CountingAllocator;

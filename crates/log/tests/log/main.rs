@@ -9,7 +9,12 @@ mod corruption;
 mod crash;
 mod faults;
 mod last_segment;
+mod mutated;
 mod real;
 mod space;
 mod spares;
 mod tools;
+
+/// Counts the memory that recovery takes.
+#[global_allocator]
+static ALLOCATOR: busload_hostile::CountingAllocator = busload_hostile::CountingAllocator;

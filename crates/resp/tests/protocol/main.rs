@@ -4,3 +4,7 @@
 mod model;
 mod replies;
 mod requests;
+
+/// Counts the memory that parsing takes.
+#[global_allocator]
+static ALLOCATOR: busload_hostile::CountingAllocator = busload_hostile::CountingAllocator;

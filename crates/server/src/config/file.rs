@@ -133,6 +133,9 @@ fn text(value: &DeValue<'_>) -> Option<String> {
 }
 
 #[cfg(test)]
+mod mutated;
+
+#[cfg(test)]
 mod tests {
     use busload_pipeline::settings::SyncMode;
 

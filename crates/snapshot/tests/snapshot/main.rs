@@ -3,5 +3,10 @@
 
 mod crashes;
 mod maintenance;
+mod mutated;
 mod roundtrip;
 mod world;
+
+/// Counts the memory that reading takes.
+#[global_allocator]
+static ALLOCATOR: busload_hostile::CountingAllocator = busload_hostile::CountingAllocator;

@@ -1,11 +1,11 @@
 //! Effects: their bytes, hostile input, and replay.
 
-use super::Random;
 use crate::effect::{
     self, ApplyError, Catalogue, Effect, EffectError, OVERHEAD_BYTES_MAX, PartPosition, Replayer,
     decode,
 };
 use crate::{StringValue, TableId, Tables};
+use busload_hostile::{Random, mutate};
 
 fn samples() -> Vec<u8> {
     let mut out = Vec::new();
@@ -102,13 +102,10 @@ fn cut_records_are_errors() {
 #[test]
 fn hostile_bytes_are_errors_and_never_panic() {
     let bytes = samples();
-    let mut random = Random::new(5);
+    let mut random = Random(5);
     for _ in 0..20_000 {
         let mut mutated = bytes.clone();
-        for _ in 0..1 + random.below(4) {
-            let at = random.below(mutated.len());
-            mutated[at] = random.next() as u8;
-        }
+        mutate(&mut mutated, &mut random);
         let mut tables = Tables::new(1);
         for effect in decode(&mutated).map_while(Result::ok) {
             let is_long = matches!(effect, Effect::Patch { offset, .. } if 1 << 20 < offset);

@@ -1,11 +1,9 @@
 //! Few bytes that announce many, or decode to many.
 
 use busload_chunks::{CHUNK_BYTES_MAX, Dictionary, FormatError, Stored};
+use busload_hostile::within;
 
-use crate::{
-    hostile::memory::within,
-    support::archive::{record, stored},
-};
+use crate::support::archive::{record, stored};
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 

@@ -1,14 +1,9 @@
 //! Hostile records, frames and dictionaries.
 
 use busload_chunks::{ChunkAddress, Dictionary, FormatError, check};
+use busload_hostile::{Random, mutate, within};
 
-use crate::{
-    hostile::{
-        memory::within,
-        mutate::{Random, mutate},
-    },
-    support::{self, File, archive::stored},
-};
+use crate::support::{self, File, archive::stored};
 
 /// Number of changes per chunk.
 const MUTATIONS: u64 = 40;

@@ -1,15 +1,10 @@
 //! Hostile indexes and footers.
 
 use busload_chunks::{FileKind, FormatError, Span, TableIndex};
+use busload_hostile::{Random, mutate, within};
 use bytes::Bytes;
 
-use crate::{
-    hostile::{
-        memory::within,
-        mutate::{Random, mutate},
-    },
-    support::{self, File, archive::Archive},
-};
+use crate::support::{self, File, archive::Archive};
 
 /// Number of changes per file.
 const MUTATIONS: u64 = 300;

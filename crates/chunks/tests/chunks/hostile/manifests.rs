@@ -3,14 +3,9 @@
 use std::fs;
 
 use busload_chunks::{ChunkAddress, DynamoItem, FileId, Manifest};
+use busload_hostile::{Random, mutate, within};
 
-use crate::{
-    hostile::{
-        memory::within,
-        mutate::{Random, mutate},
-    },
-    support,
-};
+use crate::support;
 
 fn texts() -> Vec<Vec<u8>> {
     let mut texts = vec![fs::read(support::root().join("manifest-v4.txt")).unwrap()];
