@@ -147,6 +147,13 @@ pub enum OpenError {
     )]
     MissingBehindSnapshot { path: PathBuf, first: Lsn, covered: Lsn },
     #[error(
+        "the log begins with {}, which was never used, but the snapshot ends with LSN {covered}: \
+         the segments that were in use are missing; bring them back, or, if they are lost for \
+         good, remove it and `last-segment` to go on with what the snapshot holds",
+        path.display()
+    )]
+    MissingInUse { path: PathBuf, covered: Lsn },
+    #[error(
         "segment {number} is missing: {} says that the last one is segment {last} and that \
          everything up to LSN {durable} was durable; bring it back, or, if it is lost for good, \
          remove that file to go on without it",

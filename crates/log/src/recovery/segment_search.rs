@@ -140,10 +140,17 @@ fn check_numbers<D: Disk, F>(
         None if first.number != 1 => return Err(OpenError::MissingBeginning { path }),
         Some(base) if !base.is_in_or_before(first) => {
             let header = segments.iter().find_map(|segment| segment.header);
-            if let Some((header, _)) = header {
-                let (first, covered) = (header.first_lsn, base.lsn);
-                return Err(OpenError::MissingBehindSnapshot { path, first, covered });
-            }
+            let covered = base.lsn;
+            return Err(match header {
+                Some((header, _)) => {
+                    let first = header.first_lsn;
+                    OpenError::MissingBehindSnapshot { path, first, covered }
+                }
+                // A segment in use stays until two snapshots cover it and the next is in use. So
+                // this is a copy made while the log was written: this segment was copied before
+                // its first use, and those before it were removed before they were copied.
+                None => OpenError::MissingInUse { path, covered },
+            });
         }
         _ => {}
     }

@@ -5,6 +5,7 @@
 mod access;
 mod backup;
 mod chunks;
+mod copies;
 mod disks;
 mod fronts;
 mod grpc;

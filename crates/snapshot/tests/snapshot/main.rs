@@ -1,6 +1,7 @@
 //! Snapshots of a log that is written, cut off and corrupted on a simulated disk. A model that
 //! replays every record says what each start must find.
 
+mod copies;
 mod crashes;
 mod maintenance;
 mod mutated;

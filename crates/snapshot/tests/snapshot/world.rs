@@ -40,6 +40,9 @@ pub struct World {
     pub report: RecoveryReport,
     /// LSN of the snapshot that was loaded at the start.
     pub loaded: Option<Lsn>,
+    /// All records since the start, in order.
+    pub records: Vec<Vec<u8>>,
+    pub policy: SyncPolicy,
     now: Duration,
 }
 
@@ -102,6 +105,8 @@ impl World {
             catalogue,
             report,
             loaded,
+            records: Vec::new(),
+            policy: SyncPolicy::Always,
             now: Duration::ZERO,
         })
     }
@@ -119,7 +124,8 @@ impl World {
         }
         self.writer.begin();
         self.writer.record().extend_from_slice(record);
-        self.writer.commit(SyncPolicy::Always);
+        self.writer.commit(self.policy);
+        self.records.push(record.to_vec());
         self.catalogue.note(record).expect("nothing fails here");
     }
 
@@ -139,6 +145,21 @@ impl World {
         }
     }
 
+    /// Waits until everything is written.
+    pub fn write(&mut self) {
+        self.writer.flush(1_000);
+        let last = Lsn(self.writer.next_lsn().0 - 1);
+        while self.progress.written() < last {
+            assert_eq!(self.progress.failure(), None);
+            self.drive();
+        }
+    }
+
+    /// Lets the log and its helper work a little.
+    pub fn drive_some(&mut self, steps: usize) {
+        (0..steps).for_each(|_| self.drive());
+    }
+
     /// Appends a record and applies it to the tables.
     pub fn transact(&mut self, record: &[u8]) {
         self.append(record);
@@ -155,26 +176,29 @@ impl World {
             effect::catalogue_created(&mut record, TableId(20), b"named", b"kind=memory");
             self.transact(&record);
         }
-        for _ in 0..count {
-            match self.draw(20) {
-                0 => {
-                    let mut whole = Vec::new();
-                    (0..30).for_each(|_| self.effect(&mut whole));
-                    self.transact_in_parts(&whole);
-                }
-                1 => {
-                    let mut record = Vec::new();
-                    (0..12).for_each(|_| self.effect(&mut record));
-                    self.transact(&record);
-                }
-                _ => {
-                    let mut record = Vec::new();
-                    self.effect(&mut record);
-                    self.transact(&record);
-                }
+        (0..count).for_each(|_| self.transact_by_chance());
+        self.sync();
+    }
+
+    /// Appends one transaction by chance.
+    pub fn transact_by_chance(&mut self) {
+        match self.draw(20) {
+            0 => {
+                let mut whole = Vec::new();
+                (0..30).for_each(|_| self.effect(&mut whole));
+                self.transact_in_parts(&whole);
+            }
+            1 => {
+                let mut record = Vec::new();
+                (0..12).for_each(|_| self.effect(&mut record));
+                self.transact(&record);
+            }
+            _ => {
+                let mut record = Vec::new();
+                self.effect(&mut record);
+                self.transact(&record);
             }
         }
-        self.sync();
     }
 
     fn transact_in_parts(&mut self, whole: &[u8]) {
