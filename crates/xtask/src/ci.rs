@@ -56,7 +56,8 @@ pub fn test() -> Result<()> {
 /// Number of times that the server is killed while clients write and snapshots are made.
 const SOAK_KILL_ROUNDS: &str = "200";
 
-/// Tests that take long and find something rarely: many kills, whole experiments of the bench.
+/// Tests that take long and find something rarely: many kills, a fault of every operation on a
+/// file, whole experiments of the bench.
 pub fn soak() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("Postgres server", postgres::ensure);
@@ -67,6 +68,11 @@ pub fn soak() -> Result<()> {
     });
     steps.step("simulation", || sim::simulate(&sim::Arguments::for_soak(false)));
     steps.step("planted bugs", || sim::simulate(&sim::Arguments::for_soak(true)));
+    steps.step("faults of files", || {
+        let mut test = cargo();
+        test.env("BUSLOAD_FAULTS", "all");
+        run(test.args(["test", "--package", "busload", "--test", "server", "faults::any"]))
+    });
     steps.step("experiments of the bench", || {
         let mut test = cargo();
         test.args(["test", "--package", "busload-bench", "--features", "soak", "--no-fail-fast"]);

@@ -50,7 +50,8 @@ enum Task {
     /// On Debian and its kin the package postgresql is installed when it is missing and this is
     /// root.
     Test,
-    /// Tests that take long and find something rarely: many kills, experiments of the bench
+    /// Tests that take long and find something rarely: many kills, faults of every operation on a
+    /// file, experiments of the bench
     Soak,
     /// Run many seeds of the simulation of the memory tables
     ///

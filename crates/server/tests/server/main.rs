@@ -7,6 +7,8 @@ mod backup;
 mod chunks;
 mod copies;
 mod disks;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod faults;
 mod fronts;
 mod grpc;
 mod hostile_http;
