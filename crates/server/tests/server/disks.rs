@@ -162,7 +162,7 @@ fn a_log_of_more_segments_than_files_may_be_open_is_read() {
 /// Returns a command that runs the binary in a mount namespace of its own; `$dir` is the directory
 /// in the shell commands that mount. `None` where mounting is not allowed: other tests cover the
 /// same on simulated disks and on the copy-on-write disk of `check`.
-fn busload_behind(mounts: &str, directory: &Path) -> Option<Command> {
+pub fn busload_behind(mounts: &str, directory: &Path) -> Option<Command> {
     let script = format!("dir=$1; shift; {mounts}; exec \"$@\"");
     let within = |program: &str| {
         let mut command = Command::new("unshare");

@@ -19,7 +19,7 @@ use busload_resp::reply::Reply;
 use tempfile::tempdir;
 
 const ROUNDS_DEFAULT: usize = 6;
-const WRITERS: usize = 4;
+pub const WRITERS: usize = 4;
 const KEYS_PER_WRITER: u64 = 50;
 const PIPELINE: u64 = 16;
 /// Acknowledged writes of one writer before the server may be killed.
@@ -27,14 +27,14 @@ const WRITES_BEFORE_KILL: u64 = 500;
 
 /// Bounds of a key's value, a number that only grows.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+pub struct Known {
     /// Highest value that was acknowledged, or seen by a reader.
-    at_least: u64,
+    pub at_least: u64,
     /// Highest value that was sent.
-    at_most: u64,
+    pub at_most: u64,
 }
 
-type Oracle = HashMap<String, Known>;
+pub type Oracle = HashMap<String, Known>;
 
 fn rounds() -> usize {
     let set = std::env::var("BUSLOAD_KILL_ROUNDS").ok();
@@ -101,7 +101,7 @@ fn one_round(data: &Path, wiring: &str, sync: &str, mut oracle: Oracle, round: u
 }
 
 /// Asserts that every key is within its bounds, and narrows them to the value found.
-fn check(server: &Server, oracle: &mut Oracle) {
+pub fn check(server: &Server, oracle: &mut Oracle) {
     let mut client = server.client();
     for (key, known) in oracle {
         let found = client.text(&["GET", key]);
@@ -117,7 +117,7 @@ fn check(server: &Server, oracle: &mut Oracle) {
 }
 
 /// Writes growing numbers to keys of its own, by SET, INCR and transactions in turn, pipelined.
-fn write_until_the_end(
+pub fn write_until_the_end(
     mut client: Client<std::net::TcpStream>,
     writer: usize,
     known: Oracle,
@@ -165,7 +165,7 @@ fn write_until_the_end(
 }
 
 /// Asks for one snapshot after the other. The server may be killed when it has made one.
-fn save_until_the_end(mut client: Client<std::net::TcpStream>, warm: &Barrier) {
+pub fn save_until_the_end(mut client: Client<std::net::TcpStream>, warm: &Barrier) {
     client.text(&["SAVE"]);
     warm.wait();
     while std::io::Write::write_all(&mut client.stream, &command(&["SAVE"])).is_ok() {
@@ -176,7 +176,7 @@ fn save_until_the_end(mut client: Client<std::net::TcpStream>, warm: &Barrier) {
 }
 
 /// Reads all keys and remembers the greatest number of each.
-fn read_until_the_end(mut client: Client<std::net::TcpStream>) -> Oracle {
+pub fn read_until_the_end(mut client: Client<std::net::TcpStream>) -> Oracle {
     let keys: Vec<String> = (0..WRITERS)
         .flat_map(|writer| (0..KEYS_PER_WRITER).map(move |key| format!("{writer}-{key}")))
         .collect();

@@ -10,6 +10,7 @@ mod disks;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faults;
 mod fronts;
+mod full_disk;
 mod grpc;
 mod hostile_http;
 mod kill;
@@ -21,5 +22,6 @@ mod remotesapi;
 mod shutdown;
 mod snapshots;
 mod start;
+mod stopped;
 mod support;
 mod upgrade;

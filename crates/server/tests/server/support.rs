@@ -135,19 +135,23 @@ impl Server {
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut server = Self { child, stderr, said: Vec::new(), addresses: HashMap::new() };
-        match server.wait_for_line("ready") {
-            Some(ready) => {
-                let pairs = ready.split(' ').filter_map(|pair| pair.split_once('='));
-                server.addresses =
-                    pairs.map(|(name, address)| (name.into(), address.into())).collect();
-                Ok(server)
-            }
+        match server.wait_until_ready() {
+            Some(()) => Ok(server),
             None => {
                 let code = server.child.wait().unwrap().code();
                 let stderr = server.said.iter().map(|line| format!("{line}\n")).collect();
                 Err(Ended { code, stdout: String::new(), stderr })
             }
         }
+    }
+
+    /// Waits for the next `ready` line and notes its addresses; `None` if the process ends first.
+    #[track_caller]
+    pub fn wait_until_ready(&mut self) -> Option<()> {
+        let ready = self.wait_for_line("ready")?;
+        let pairs = ready.split(' ').filter_map(|pair| pair.split_once('='));
+        self.addresses = pairs.map(|(name, address)| (name.into(), address.into())).collect();
+        Some(())
     }
 
     /// Waits for the next line that begins like this; `None` if the process ends first.
