@@ -23,7 +23,8 @@ fn save(world: &mut World) {
         superfluous
             .iter()
             .for_each(|lsn| world.disk.remove(&snapshot_name(*lsn)).expect("nothing fails here"));
-        remove_covered(&world.disk, &world.progress, *older).expect("nothing fails here");
+        remove_covered(&world.disk, &world.progress, *older, 128 << 10)
+            .expect("nothing fails here");
     }
 }
 
@@ -64,16 +65,23 @@ fn acknowledge(world: &mut World) {
     if world.policy == SyncPolicy::Always { world.sync() } else { world.write() }
 }
 
-/// Reads a file in up to three pieces while the server goes on; `None` if it is gone.
+/// Reads a file in up to three pieces while the server goes on, which may remove the file or use
+/// it as another segment; `None` if it is gone.
 fn read(world: &mut World, name: &str) -> Option<Vec<u8>> {
-    let mut read = world.disk.contents(name)?;
+    let disk = world.disk.clone();
+    let file = disk.open(name).ok()?;
+    let contents_from = |at: usize| {
+        let length = disk.length(&file).expect("nothing fails here");
+        let mut bytes = vec![0; usize::try_from(length).expect("short files").saturating_sub(at)];
+        disk.read_at(&file, at as u64, &mut bytes).expect("nothing fails here");
+        bytes
+    };
+    let mut read = contents_from(0);
     for _ in 0..world.draw(4) / 2 {
         let at = world.draw(read.len() + 1);
         go_on(world);
-        // Who has a file open goes on to read it after it was removed.
-        let Some(now) = world.disk.contents(name) else { break };
         read.truncate(at);
-        read.extend_from_slice(now.get(at..).unwrap_or_default());
+        read.extend(contents_from(at));
     }
     Some(read)
 }
