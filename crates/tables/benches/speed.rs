@@ -23,6 +23,10 @@ fn main() {
         let key = key(number);
         assert!(tables.get(TABLE, tables.hash(&key), &key, 0).is_some());
     });
+    measure("reads that count uses, not evicting", |number| {
+        let key = key(number);
+        assert!(tables.read(TABLE, tables.hash(&key), &key, 0).is_some());
+    });
     measure("deletes one by one, shrinking", |number| {
         let key = key(number);
         let hash = tables.hash(&key);

@@ -20,10 +20,13 @@
 //!   [`Tables::take_huge`].
 //! * Time alone removes nothing: reads do not see an entry whose expiry has passed,
 //!   [`Tables::sweep`] finds it, and the caller deletes it, so that the deletion can be logged.
+//! * Nothing is evicted by itself: [`Tables::choose_victim`] names an entry of a table that is a
+//!   cache, and the caller deletes it.
 
 mod tables;
 mod value;
 
+mod eviction;
 mod fields;
 mod hasher;
 mod index;
@@ -32,6 +35,7 @@ mod packed;
 pub mod effect;
 pub mod limits;
 
+pub use eviction::Victim;
 pub use tables::{HugeValue, KeyHash, StringValue, Sweep, TableEntry, TableId, Tables, UnixMs};
 pub use value::{HashCursor, HashIter, HashRef, StringRef, Value, ValueKind};
 

@@ -30,6 +30,20 @@ pub const REPLAY_GROUP_COUNT: usize = 64;
 /// Bytes of records that a replay decodes ahead. Longer records are applied on their own.
 pub const REPLAY_GROUP_BYTES: usize = 64 * 1024;
 
+/// Share of a table that evicts above which newcomers are evicted, as a divisor: a tenth.
+pub const NEWCOMERS_SHARE: usize = 10;
+
+/// Share of a table by which the queue of newcomers may be longer than the table, because keys were
+/// deleted, as a divisor. Beyond that the oldest newcomers join the main queue unjudged.
+pub const NEWCOMERS_STALE_SHARE: usize = 4;
+
+/// Number of newcomers that are judged before the hand looks for a victim. Most are used newcomers
+/// or left by deleted keys then.
+pub const EVICTION_NEWCOMERS_JUDGED_MAX: usize = 32;
+
+/// Number of entries and buckets that the hand passes before the least used of them is the victim.
+pub const EVICTION_HAND_STEPS_MAX: usize = 256;
+
 const _: () = assert!(SMALL_HASH_BYTES_MAX < SHARED_BYTES_MIN && SHARED_BYTES_MIN < HUGE_BYTES_MIN);
 const _: () = assert!(
     SMALL_HASH_FIELDS_MAX <= COMPACT_HASH_FIELDS_MAX,

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::eviction::{Eviction, Victim};
 use crate::fields;
 use crate::hasher::Hasher;
 use crate::index::{EntryRef, Heap, Index, NewContent};
@@ -80,15 +81,42 @@ pub struct TableEntry<'a> {
 pub struct Tables {
     pub(crate) hasher: Hasher,
     pub(crate) heap: Heap,
-    tables: Vec<Option<Index>>,
+    tables: Vec<Option<Table>>,
+    counts_uses: bool,
+}
+
+/// Entries of one table, and how it evicts.
+struct Table {
+    index: Index,
+    /// Policy that chooses what to evict, if the table is a cache.
+    eviction: Option<Box<Eviction>>,
+}
+
+impl Table {
+    fn new() -> Self {
+        Table { index: Index::new(), eviction: None }
+    }
+
+    /// Changes the policy, if there is one, and accounts its memory.
+    fn with_eviction<R>(
+        &mut self,
+        heap: &mut Heap,
+        change: impl FnOnce(&mut Eviction, &Index) -> R,
+    ) -> Option<R> {
+        let eviction = self.eviction.as_mut()?;
+        let before = eviction.held_bytes();
+        let result = change(eviction, &self.index);
+        heap.live_bytes = heap.live_bytes + eviction.held_bytes() - before;
+        Some(result)
+    }
 }
 
 impl Tables {
     /// Creates empty tables: the 16 spaces of `default`. `seed` keys the hash and must not be
     /// guessable by clients.
     pub fn new(seed: u64) -> Self {
-        let tables = (0..SPACE_COUNT).map(|_| Some(Index::new())).collect();
-        Tables { hasher: Hasher::new(seed), heap: Heap::new(), tables }
+        let tables = (0..SPACE_COUNT).map(|_| Some(Table::new())).collect();
+        Tables { hasher: Hasher::new(seed), heap: Heap::new(), tables, counts_uses: true }
     }
 
     /// Creates a table. Does nothing if it exists already.
@@ -97,7 +125,7 @@ impl Tables {
         if self.tables.len() <= at {
             self.tables.resize_with(at + 1, || None);
         }
-        self.tables[at].get_or_insert_with(Index::new);
+        self.tables[at].get_or_insert_with(Table::new);
     }
 
     /// Prepares an empty table for about so many entries, so that they can be put faster, above all
@@ -109,8 +137,9 @@ impl Tables {
 
     /// Removes a table; its contents become garbage. Does nothing if it does not exist.
     pub fn remove(&mut self, table: TableId) {
-        if let Some(index) = self.tables.get_mut(usize::from(table.0)).and_then(Option::take) {
-            self.heap.bury_index(index);
+        if let Some(mut table) = self.tables.get_mut(usize::from(table.0)).and_then(Option::take) {
+            table.with_eviction(&mut self.heap, |eviction, _| eviction.clear());
+            self.heap.bury_index(table.index);
         }
     }
 
@@ -150,6 +179,27 @@ impl Tables {
     #[inline]
     pub fn get(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> Option<Value<'_>> {
         self.live(table, hash, key, now).map(|entry| Value::new(entry.content(), &self.hasher))
+    }
+
+    /// Returns what [`Tables::get`] does, and counts a use for the eviction if the table evicts.
+    #[inline]
+    pub fn read(
+        &self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        now: UnixMs,
+    ) -> Option<Value<'_>> {
+        let entry = self.live(table, hash, key, now)?;
+        if entry.lacks_uses() && self.counts_uses {
+            entry.note_use();
+        }
+        Some(Value::new(entry.content(), &self.hasher))
+    }
+
+    /// Decides whether [`Tables::read`] counts uses from now on.
+    pub fn count_uses(&mut self, counts_uses: bool) {
+        self.counts_uses = counts_uses;
     }
 
     /// Returns the expiry of a key: `None` when it is absent or expired, `Some(None)` when it does
@@ -273,7 +323,6 @@ impl Tables {
         value: StringValue<'_>,
         expiry: Option<UnixMs>,
     ) {
-        let (index, heap, hasher) = self.parts(table);
         let small;
         let content = match value {
             StringValue::Slice(slice) => NewContent::Slice(slice),
@@ -292,7 +341,9 @@ impl Tables {
                 NewContent::Slice(&small)
             }
         };
-        index.put(heap, hasher, hash.0, key, content, expiry);
+        self.change(table, hash, key, |index, heap, hasher| {
+            index.put(heap, hasher, hash.0, key, content, expiry)
+        });
     }
 
     /// Overwrites or extends a string from `offset` on, fills a gap with zeros, and returns its new
@@ -307,8 +358,9 @@ impl Tables {
         offset: usize,
         bytes: &[u8],
     ) -> usize {
-        let (index, heap, hasher) = self.parts(table);
-        index.patch(heap, hasher, hash.0, key, offset, bytes)
+        self.change(table, hash, key, |index, heap, hasher| {
+            index.patch(heap, hasher, hash.0, key, offset, bytes)
+        })
     }
 
     /// Returns how many bytes [`Tables::patch`] would copy or clear besides those of the patch:
@@ -352,8 +404,9 @@ impl Tables {
         key: &[u8],
         pairs: &mut dyn Iterator<Item = (&'p [u8], &'p [u8])>,
     ) -> usize {
-        let (index, heap, hasher) = self.parts(table);
-        fields::put(index, heap, hasher, hash.0, key, pairs)
+        self.change(table, hash, key, |index, heap, hasher| {
+            fields::put(index, heap, hasher, hash.0, key, pairs)
+        })
     }
 
     /// Removes fields of a hash and returns how many were there. Removing the last field removes
@@ -371,13 +424,46 @@ impl Tables {
 
     /// Empties a table at once; the contents become garbage.
     pub fn flush(&mut self, table: TableId) {
-        let (index, heap, _) = self.parts(table);
-        heap.bury_index(std::mem::replace(index, Index::new()));
+        let (table, heap, _) = self.whole(table);
+        table.with_eviction(heap, |eviction, _| eviction.clear());
+        heap.bury_index(std::mem::replace(&mut table.index, Index::new()));
     }
 
-    /// Returns the bytes that the allocator holds for the live keys, values and index of a table.
+    /// Makes a table a cache from now on: [`Tables::choose_victim`] finds what to evict. It passes
+    /// over all entries, which nobody should wait for. Does nothing if the table is one already.
+    pub fn start_eviction(&mut self, table: TableId) {
+        let (table, heap, _) = self.whole(table);
+        if table.eviction.is_none() {
+            table.eviction = Some(Box::default());
+            table.with_eviction(heap, |eviction, index| eviction.start(index));
+        }
+    }
+
+    /// Chooses the entry to evict next from a table for which [`Tables::start_eviction`] was
+    /// called, and stores its key in `key`: one whose expiry is at or before `now` if it comes
+    /// across one, and only one for whose hash `may_evict` holds. `None` when it found none in a
+    /// bounded part of the table. It removes nothing: the caller deletes the entry, or leaves it.
+    pub fn choose_victim(
+        &mut self,
+        table: TableId,
+        now: UnixMs,
+        may_evict: &mut dyn FnMut(KeyHash) -> bool,
+        key: &mut Vec<u8>,
+    ) -> Option<Victim> {
+        key.clear();
+        let (table, heap, hasher) = self.whole(table);
+        let choose = |eviction: &mut Eviction, index: &Index| {
+            eviction.choose(index, hasher, now, may_evict, key)
+        };
+        table.with_eviction(heap, choose)?
+    }
+
+    /// Returns the bytes that the allocator holds for the live keys, values and index of a table,
+    /// and for the policy of its eviction.
     pub fn memory_used(&self, table: TableId) -> u64 {
-        self.table(table).bytes()
+        let of = self.tables.get(usize::from(table.0)).and_then(Option::as_ref);
+        let of = of.expect("the caller names an existing table");
+        of.index.bytes() + of.eviction.as_ref().map_or(0, |eviction| eviction.held_bytes())
     }
 
     /// Returns the bytes that the allocator holds for the live keys, values and index of all
@@ -420,9 +506,20 @@ impl Tables {
         index.sweep(now, budget, |entry| expired(KeyHash(hasher.hash(entry.key())), entry.key()))
     }
 
+    /// Returns the bytes of the policy of a table's eviction.
+    #[cfg(test)]
+    pub(crate) fn eviction_bytes(&self, table: TableId) -> u64 {
+        let of = self.tables[usize::from(table.0)].as_ref();
+        of.and_then(|table| table.eviction.as_ref()).map_or(0, |eviction| eviction.held_bytes())
+    }
+
     #[cfg(test)]
     pub(crate) fn assert_invariants(&self, table: TableId) {
         self.table(table).assert_invariants(|key| self.hasher.hash(key));
+        let of = self.tables[usize::from(table.0)].as_ref();
+        if let Some(Table { index, eviction: Some(eviction) }) = of {
+            eviction.assert_invariants(index, &self.hasher);
+        }
     }
 
     #[inline]
@@ -432,14 +529,38 @@ impl Tables {
 
     #[inline]
     fn table(&self, table: TableId) -> &Index {
-        let index = self.tables.get(usize::from(table.0)).and_then(Option::as_ref);
-        index.expect("the caller names an existing table")
+        let table = self.tables.get(usize::from(table.0)).and_then(Option::as_ref);
+        &table.expect("the caller names an existing table").index
     }
 
     #[inline]
     fn parts(&mut self, table: TableId) -> (&mut Index, &mut Heap, &Hasher) {
-        let index = self.tables.get_mut(usize::from(table.0)).and_then(Option::as_mut);
-        (index.expect("the caller names an existing table"), &mut self.heap, &self.hasher)
+        let (table, heap, hasher) = self.whole(table);
+        (&mut table.index, heap, hasher)
+    }
+
+    #[inline]
+    fn whole(&mut self, table: TableId) -> (&mut Table, &mut Heap, &Hasher) {
+        let table = self.tables.get_mut(usize::from(table.0)).and_then(Option::as_mut);
+        (table.expect("the caller names an existing table"), &mut self.heap, &self.hasher)
+    }
+
+    /// Makes a change that may add the key, and tells the eviction if it did.
+    #[inline]
+    fn change<R>(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        change: impl FnOnce(&mut Index, &mut Heap, &Hasher) -> R,
+    ) -> R {
+        let (table, heap, hasher) = self.whole(table);
+        let before = table.index.len();
+        let result = change(&mut table.index, heap, hasher);
+        if table.eviction.is_some() && before < table.index.len() {
+            table.with_eviction(heap, |eviction, index| eviction.admit(index, hasher, hash.0, key));
+        }
+        result
     }
 }
 
@@ -447,8 +568,8 @@ impl Drop for Tables {
     /// Frees everything, which takes a while for large tables. A process that is about to end may
     /// forget its tables.
     fn drop(&mut self) {
-        for index in self.tables.drain(..).flatten() {
-            self.heap.bury_index(index);
+        for table in self.tables.drain(..).flatten() {
+            self.heap.bury_index(table.index);
         }
         while self.heap.collect(usize::MAX) {}
     }

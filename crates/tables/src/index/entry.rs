@@ -2,9 +2,13 @@
 //!
 //! ```text
 //! header (8) | expiry (8, if any) | own memory (0, 40 or 8) | key | inline value
-//! header: kind 2 bits, has expiry 1 bit, general form 1 bit,
-//!         key length 30 bits, inline value length 30 bits
+//! header: kind 2 bits, has expiry 1 bit, general form 1 bit, newcomer 1 bit, uses 2 bits,
+//!         key length 30 bits, inline value length 27 bits
 //! ```
+//!
+//! Newcomer and uses are for the eviction ([`crate::eviction`]). They change also while the index
+//! is borrowed shared: the header is read and written by value, and no reference covers it. In
+//! tables that do not evict all uses are counted from the start, so nothing is ever written there.
 //!
 //! The part `own memory` is a [`SharedValue`] for long strings and a `Box<Index>` for large hashes.
 
@@ -25,11 +29,21 @@ const INDEXED: u64 = 3;
 const EXPIRES: u64 = 1 << 2;
 /// Header bit of [`Entry::is_general`].
 const GENERAL: u64 = 1 << 3;
-const KEY_SHIFT: u32 = 4;
-const VALUE_SHIFT: u32 = 34;
+/// Header bit of [`Entry::is_newcomer`].
+const NEWCOMER: u64 = 1 << 4;
+const USES_SHIFT: u32 = 5;
+/// Most uses of an entry that are counted.
+const USES_MAX: u8 = 3;
+const USES: u64 = (USES_MAX as u64) << USES_SHIFT;
+const KEY_SHIFT: u32 = 7;
+const VALUE_SHIFT: u32 = 37;
 const LENGTH_MASK: u64 = (1 << 30) - 1;
+/// Most bytes of a value inside its entry.
+const INLINE_BYTES_MAX: u64 = u64::MAX >> VALUE_SHIFT;
 
 const _: () = assert!(crate::limits::STRING_BYTES_MAX as u64 <= LENGTH_MASK);
+const _: () = assert!(crate::limits::SHARED_BYTES_MIN as u64 <= INLINE_BYTES_MAX);
+const _: () = assert!(crate::limits::SMALL_HASH_BYTES_MAX as u64 <= INLINE_BYTES_MAX);
 const _: () = assert!(align_of::<SharedValue>() <= 8);
 
 /// Pointer to a live entry. Copies of it are handed around inside the index; the code that frees
@@ -126,6 +140,18 @@ impl Header {
     fn with_value_len(self, len: usize) -> Header {
         Header(self.0 & ((1 << VALUE_SHIFT) - 1) | (len as u64) << VALUE_SHIFT)
     }
+
+    /// Returns the header with one more use, unless the count is full.
+    #[inline]
+    fn used(self) -> Header {
+        Header(self.0 + (u64::from(self.0 & USES != USES) << USES_SHIFT))
+    }
+
+    /// Returns the header with what another one knows for the eviction.
+    #[inline]
+    fn with_uses_of(self, other: Header) -> Header {
+        Header(self.0 & !(NEWCOMER | USES) | other.0 & (NEWCOMER | USES))
+    }
 }
 
 impl Payload<'_> {
@@ -138,11 +164,12 @@ impl Payload<'_> {
             Payload::Indexed(_) => (INDEXED, 0),
         };
         assert!(
-            key_len as u64 <= LENGTH_MASK && value_len as u64 <= LENGTH_MASK,
+            key_len as u64 <= LENGTH_MASK && value_len as u64 <= INLINE_BYTES_MAX,
             "longer than any limit"
         );
         let expires = if expiry.is_some() { EXPIRES } else { 0 };
-        Header(kind | expires | (key_len as u64) << KEY_SHIFT | (value_len as u64) << VALUE_SHIFT)
+        let lengths = (key_len as u64) << KEY_SHIFT | (value_len as u64) << VALUE_SHIFT;
+        Header(kind | USES | expires | lengths)
     }
 }
 
@@ -174,10 +201,10 @@ impl Entry {
         entry
     }
 
-    /// Replaces payload and expiry under the same key. The entry may move.
+    /// Replaces payload and expiry under the same key, which is a use. The entry may move.
     pub fn replace(self, heap: &mut Heap, payload: Payload<'_>, expiry: Option<UnixMs>) -> Entry {
         let old = self.header();
-        let new = payload.header(old.key_len(), expiry);
+        let new = payload.header(old.key_len(), expiry).with_uses_of(old.used());
         self.bury_content(heap);
         if block_bytes(old.total()) == block_bytes(new.total()) {
             // SAFETY: both ranges are inside the block.
@@ -234,6 +261,48 @@ impl Entry {
         let header = self.header().0 | GENERAL;
         // SAFETY: every block begins with its header; the caller has the index borrowed mutably.
         unsafe { self.at(0).cast::<u64>().write(header) };
+    }
+
+    /// Returns whether fewer than [`USES_MAX`] uses are counted.
+    #[inline]
+    pub fn lacks_uses(self) -> bool {
+        self.header().0 & USES != USES
+    }
+
+    /// Counts a use, up to [`USES_MAX`].
+    #[inline]
+    pub fn note_use(self) {
+        if self.lacks_uses() {
+            self.write_header(self.header().used());
+        }
+    }
+
+    /// Returns how many uses are counted.
+    pub fn uses(self) -> u8 {
+        (self.header().0 >> USES_SHIFT) as u8 & USES_MAX
+    }
+
+    /// Returns whether the entry is in the queue of newcomers.
+    pub fn is_newcomer(self) -> bool {
+        self.header().0 & NEWCOMER != 0
+    }
+
+    /// Makes the entry a newcomer without uses.
+    pub fn make_newcomer(self) {
+        self.write_header(Header(self.header().0 & !USES | NEWCOMER));
+    }
+
+    /// Makes the entry one of the main queue with this many uses, [`USES_MAX`] at most.
+    pub fn settle(self, uses: u8) {
+        let uses = u64::from(uses.min(USES_MAX)) << USES_SHIFT;
+        self.write_header(Header(self.header().0 & !(NEWCOMER | USES) | uses));
+    }
+
+    #[inline]
+    fn write_header(self, header: Header) {
+        // SAFETY: every block begins with its header. The caller may have the index borrowed
+        // shared: no reference covers a header, and an index is not shared between threads.
+        unsafe { self.at(0).cast::<u64>().write(header.0) };
     }
 
     /// Writes `bytes` at `offset` of the inline value, extends it if needed and fills a gap with

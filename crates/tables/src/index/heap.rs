@@ -355,7 +355,7 @@ pub(super) fn block_bytes(bytes: usize) -> usize {
 
 /// Returns how many bytes the global allocator (mimalloc's classes) takes for a request: four sizes
 /// per doubling, the larger ones with some bytes of its own, the largest in whole slices.
-pub(super) fn held_bytes(bytes: usize) -> usize {
+pub(crate) fn held_bytes(bytes: usize) -> usize {
     const SLICE_BYTES: usize = 64 * 1024;
     match bytes {
         0..=64 => bytes.next_multiple_of(16),

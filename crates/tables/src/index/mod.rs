@@ -12,13 +12,15 @@
 //! Dead indexes are freed in steps.
 //!
 //! `Entry` and `Segment` are plain pointers to live objects, private to this module. One rule makes
-//! their methods sound: shared borrows of an [`Index`] only read, every change borrows it
-//! exclusively, and references handed out carry the lifetime of the borrow.
+//! their methods sound: shared borrows of an [`Index`] only read (and count uses in the headers of
+//! entries, which no reference covers), every other change borrows it exclusively, and references
+//! handed out carry the lifetime of the borrow.
 #![allow(unsafe_code)]
 
 mod directory;
 mod entry;
 mod garbage;
+mod hand;
 mod heap;
 mod iterate;
 mod segment;
@@ -28,10 +30,15 @@ use directory::Directory;
 pub(crate) use entry::Content;
 use entry::{ContentMut, Entry, Payload, SharedValue};
 use garbage::Remains;
+pub(crate) use hand::Hand;
 pub(crate) use heap::Heap;
+pub(crate) use heap::held_bytes;
 pub(crate) use iterate::{Iter, IterCursor};
 use segment::{EntryPosition, Segment};
 use sweep::SweepState;
+
+use std::cell::Cell;
+use std::marker::PhantomData;
 
 use bytes::{Bytes, BytesMut};
 
@@ -49,6 +56,8 @@ pub(crate) struct Index {
     sweep: SweepState,
     /// Position where freeing continues once the index is dead.
     remains: Remains,
+    /// Shared borrows count uses in the headers of entries, so threads must not share an index.
+    not_shared: PhantomData<Cell<()>>,
 }
 
 /// Content to store under a key.
@@ -69,12 +78,12 @@ pub(crate) enum NewContent<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct EntryRef<'a> {
     entry: Entry,
-    index: std::marker::PhantomData<&'a Index>,
+    index: PhantomData<&'a Index>,
 }
 
 impl<'a> EntryRef<'a> {
     fn new(entry: Entry) -> Self {
-        EntryRef { entry, index: std::marker::PhantomData }
+        EntryRef { entry, index: PhantomData }
     }
 
     pub fn key(self) -> &'a [u8] {
@@ -100,10 +109,42 @@ impl<'a> EntryRef<'a> {
     pub fn is_live(self, now: UnixMs) -> bool {
         self.expiry().is_none_or(|at| now < at)
     }
+
+    /// Returns whether the count of uses is not yet full, as it always is in tables that do not
+    /// evict.
+    #[inline]
+    pub fn lacks_uses(self) -> bool {
+        self.entry.lacks_uses()
+    }
+
+    /// Counts a use for the eviction, unless the count is full.
+    #[inline]
+    pub fn note_use(self) {
+        self.entry.note_use();
+    }
+
+    /// Returns how many uses are counted.
+    pub fn uses(self) -> u8 {
+        self.entry.uses()
+    }
+
+    /// Returns whether the entry is in the queue of newcomers.
+    pub fn is_newcomer(self) -> bool {
+        self.entry.is_newcomer()
+    }
+
+    /// Makes the entry a newcomer without uses.
+    pub fn make_newcomer(self) {
+        self.entry.make_newcomer();
+    }
+
+    /// Makes the entry one of the main queue with this many uses.
+    pub fn settle(self, uses: u8) {
+        self.entry.settle(uses);
+    }
 }
 
-// SAFETY: the index owns everything behind its pointers, none of it is tied to a thread, and shared
-// access only reads.
+// SAFETY: the index owns everything behind its pointers, and none of it is tied to a thread.
 unsafe impl Send for Index {}
 
 impl Index {
@@ -115,6 +156,7 @@ impl Index {
             bytes: 0,
             sweep: SweepState::new(),
             remains: Remains::default(),
+            not_shared: PhantomData,
         }
     }
 
@@ -219,8 +261,9 @@ impl Index {
         let old = match located
             .map(|(segment, entry, position)| (segment, entry, position, entry.content_mut()))
         {
-            Some((_, _, _, ContentMut::Shared(shared))) => {
+            Some((_, entry, _, ContentMut::Shared(shared))) => {
                 let len = shared.patch(heap, offset, bytes);
+                entry.note_use();
                 self.bytes = self.bytes + heap.live_bytes - before;
                 self.make_general(hash, key);
                 return len;
@@ -231,6 +274,7 @@ impl Index {
                 if len < SHARED_BYTES_MIN {
                     let entry = entry.patch_inline(heap, offset, bytes);
                     entry.make_general();
+                    entry.note_use();
                     segment.update(position, entry, expiry, expiry);
                     self.bytes = self.bytes + heap.live_bytes - before;
                     return len;
@@ -320,6 +364,7 @@ impl Index {
     ) -> Option<R> {
         let (_, entry, _) = self.locate(hash, key)?;
         let ContentMut::Indexed(index) = entry.content_mut() else { return None };
+        entry.note_use();
         let before = heap.live_bytes;
         let result = change(index, heap);
         self.bytes = self.bytes + heap.live_bytes - before;

@@ -114,7 +114,7 @@ impl Slot {
     }
 
     #[inline]
-    fn prefetch(self) {
+    pub fn prefetch(self) {
         let address = (self.0 & ADDRESS_MASK & !EXPIRES) as usize;
         // Most entries are shorter than a cache line and span two: often the key, and nearly always
         // the value, is in the second.
@@ -304,6 +304,17 @@ impl Segment {
     /// Finds a key and its position.
     #[inline]
     pub fn find(self, buckets: u16, tag: u16, key: &[u8]) -> Option<(Entry, EntryPosition)> {
+        self.find_by(buckets, tag, |entry| entry.has_key(key))
+    }
+
+    /// Finds an entry with this tag for which `is_wanted` holds, and its position.
+    #[inline]
+    pub fn find_by(
+        self,
+        buckets: u16,
+        tag: u16,
+        is_wanted: impl Fn(Entry) -> bool,
+    ) -> Option<(Entry, EntryPosition)> {
         let lines = self.lines(buckets);
         let mut at = home_of(tag, buckets);
         for _ in 0..buckets {
@@ -312,7 +323,7 @@ impl Segment {
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
                 let found = bucket.0[slot];
-                if !found.is_free() && found.entry().has_key(key) {
+                if !found.is_free() && is_wanted(found.entry()) {
                     return Some((found.entry(), EntryPosition { bucket: at, slot }));
                 }
                 matches &= matches - 1;

@@ -1,6 +1,7 @@
 //! Tests of the crate as a whole.
 
 mod collisions;
+mod eviction;
 mod memory;
 mod model;
 mod properties;
