@@ -169,6 +169,13 @@ pub const GARBAGE_STEPS_PER_TURN: usize = 512;
 /// Number of garbage collection steps before a command is refused because memory is short.
 pub const GARBAGE_STEPS_UNDER_PRESSURE: usize = 8 * 1024;
 
+/// Number of keys that one request evicts to make room, a fraction of a millisecond. A write that
+/// needs more room is refused; housekeeping then makes the room for the next attempt.
+pub const EVICTED_KEYS_PER_REQUEST: usize = 128;
+
+/// Number of keys that one turn evicts because memory is above a limit.
+pub const EVICTED_KEYS_PER_TURN: usize = 256;
+
 /// Longest time that tx sleeps while expiring keys exist or garbage is left.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -46,6 +46,25 @@ impl std::fmt::Display for SyncMode {
     }
 }
 
+/// Behaviour of a table when its memory, or that of all tables, is at the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// It refuses commands that need more memory.
+    #[default]
+    None,
+    /// It is a cache: it deletes the keys that S3-FIFO chooses.
+    S3Fifo,
+}
+
+impl std::fmt::Display for Eviction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Eviction::None => "none",
+            Eviction::S3Fifo => "s3-fifo",
+        })
+    }
+}
+
 /// Settings of a memory table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSettings {
@@ -53,14 +72,21 @@ pub struct TableSettings {
     pub name: String,
     /// Durability of its writes.
     pub sync: SyncMode,
-    /// Memory above which commands that need more are refused.
+    /// Memory above which commands that need more are refused, or keys evicted.
     pub memory_max: Option<u64>,
+    /// Policy by which keys are evicted at `memory_max` of the table or of all tables.
+    pub evict: Eviction,
 }
 
 impl TableSettings {
     /// Returns the table `default` with default settings.
     pub fn default_table() -> Self {
-        Self { name: "default".into(), sync: SyncMode::Always, memory_max: None }
+        Self {
+            name: "default".into(),
+            sync: SyncMode::Always,
+            memory_max: None,
+            evict: Eviction::None,
+        }
     }
 }
 
@@ -80,8 +106,8 @@ pub struct Settings {
     pub tables: Vec<TableSettings>,
     /// Tables that sources serve; none has the name of a memory table.
     pub sources: Vec<SourceTable>,
-    /// Memory of all tables together above which commands that need more are refused; 0 means no
-    /// limit.
+    /// Memory of all tables together above which tables that are caches evict, and commands that
+    /// need more are refused if that does not suffice; 0 means no limit.
     pub memory_max: u64,
     /// Password that clients must give, if any.
     pub password: Option<Vec<u8>>,

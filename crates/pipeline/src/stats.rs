@@ -141,6 +141,8 @@ pub struct Stats {
     pub keyspace_misses_total: Counter,
     /// Keys removed because they had expired.
     pub expired_keys_total: Counter,
+    /// Keys removed from tables that are caches to make room.
+    pub evicted_keys_total: Counter,
     /// Keys in all memory tables at this moment.
     pub keys: Counter,
     /// Keys with an expiry at this moment.
@@ -173,6 +175,7 @@ impl Stats {
             &self.keyspace_hits_total,
             &self.keyspace_misses_total,
             &self.expired_keys_total,
+            &self.evicted_keys_total,
             &self.connections_total,
             &self.connections_rejected_total,
         ] {

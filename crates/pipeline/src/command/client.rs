@@ -289,9 +289,10 @@ pub(super) fn no_evict(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Sets a flag for CLIENT LIST; tx does not record accesses anyway.
-pub(super) fn no_touch(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+/// Decides whether reads of this client count when a cache chooses what to evict.
+pub(super) fn no_touch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.session.no_touch = one_of(call.args.at(2), "on", "off")?;
+    tx.count_uses_of(call.session);
     call.reply.ok();
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::{
     error::{CommandError, CommandResult},
     glob::Pattern,
     limits::{CONFIG_VALUE_BYTES_MAX, PATTERN_BYTES_MAX, SPACE_COUNT},
-    settings::SyncMode,
+    settings::{Eviction, SyncMode},
     tx::Tx,
 };
 
@@ -57,7 +57,10 @@ const POLICIES: &[&str] = &[
     "allkeys-lfu",
     "allkeys-random",
     "noeviction",
+    S3_FIFO,
 ];
+/// Policy of busload's own, under a name of Redis's kind.
+const S3_FIFO: &str = "allkeys-s3-fifo";
 const MAX: i64 = i32::MAX as i64;
 
 #[rustfmt::skip]
@@ -65,7 +68,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter { name: "maxmemory", kind: Kind::Memory,
         change: Change::Memory(|tx, bytes| tx.settings.memory_max = bytes),
         value: |tx| tx.settings.memory_max.to_string() },
-    at_start("maxmemory-policy", Kind::OneOf(POLICIES), |_| "noeviction".into()),
+    at_start("maxmemory-policy", Kind::OneOf(POLICIES), |tx| maxmemory_policy(tx).into()),
     at_start("save", Kind::Text, |_| String::new()),
     at_start("appendonly", Kind::YesNo,
         |tx| if default_sync(tx) == SyncMode::Off { "no" } else { "yes" }.into()),
@@ -100,6 +103,14 @@ const PARAMETERS: &[Parameter] = &[
     at_start("lazyfree-lazy-user-del", Kind::YesNo, |_| "yes".into()),
     at_start("lazyfree-lazy-user-flush", Kind::YesNo, |_| "yes".into()),
 ];
+
+/// Returns what the table `default` does at the limit of memory, as a policy of Redis.
+pub(super) fn maxmemory_policy(tx: &Tx) -> &'static str {
+    match tx.catalog.memory(busload_tables::TableId(0)).map(|table| table.settings.evict) {
+        Some(Eviction::S3Fifo) => S3_FIFO,
+        _ => "noeviction",
+    }
+}
 
 fn default_sync(tx: &Tx) -> SyncMode {
     tx.catalog.memory(busload_tables::TableId(0)).map_or(SyncMode::Off, |table| table.settings.sync)

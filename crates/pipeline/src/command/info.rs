@@ -149,7 +149,7 @@ fn memory(tx: &Tx, lines: &mut Lines) {
     lines.counter("used_memory_connections", &stats.connection_bytes);
     lines.bytes("total_system_memory", tx.settings.about.memory_total);
     lines.bytes("maxmemory", tx.settings.memory_max);
-    lines.field("maxmemory_policy", "noeviction");
+    lines.field("maxmemory_policy", super::config::maxmemory_policy(tx));
 }
 
 fn persistence(tx: &Tx, lines: &mut Lines) {
@@ -213,7 +213,7 @@ fn stats(tx: &Tx, lines: &mut Lines) {
     lines.counter("total_net_output_bytes", &stats.net_sent_bytes_total);
     lines.counter("rejected_connections", &stats.connections_rejected_total);
     lines.counter("expired_keys", &stats.expired_keys_total);
-    lines.field("evicted_keys", 0);
+    lines.counter("evicted_keys", &stats.evicted_keys_total);
     lines.counter("evicted_clients", &stats.connections_evicted_total);
     lines.counter("keyspace_hits", &stats.keyspace_hits_total);
     lines.counter("keyspace_misses", &stats.keyspace_misses_total);
@@ -295,12 +295,12 @@ fn table_line(
 ) {
     let keys: usize = parts.clone().map(|part| tx.key_count(part)).sum();
     let bytes: u64 = parts.map(|part| tx.table_bytes(part)).sum();
+    let TableSettings { name, sync, memory_max, evict } = settings;
     lines.raw(format_args!(
-        "table_{}:kind=memory,sync={},keys={keys},bytes={bytes},memory_max={},survives={}\r\n",
-        settings.name,
-        settings.sync,
-        settings.memory_max.unwrap_or(0),
-        settings.sync.promise().replace(',', ";"),
+        "table_{name}:kind=memory,sync={sync},keys={keys},bytes={bytes},memory_max={},\
+         evict={evict},survives={}\r\n",
+        memory_max.unwrap_or(0),
+        sync.promise().replace(',', ";"),
     ));
 }
 

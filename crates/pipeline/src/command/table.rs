@@ -368,7 +368,7 @@ const CLIENT: &[Command] = &[
         "7.0.0",
         "Is noted in CLIENT LIST and has no other effect."),
     row(Group::Connection, "client|no-touch", "ON|OFF", 3, C, Keys::NONE, client::no_touch, "7.2.0",
-        "Is noted in CLIENT LIST and has no other effect: last accesses are not recorded."),
+        "Decides whether reads of this client count when a cache chooses what to evict."),
     row(Group::Connection, "client|reply", "ON|OFF|SKIP", 3, C, Keys::NONE, client::reply, "3.2.0",
         "Turns replies to the connection off and on."),
     row(Group::Connection, "client|setinfo", "LIB-NAME libname|LIB-VER libver", 4, C, Keys::NONE,

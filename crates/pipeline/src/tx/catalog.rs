@@ -12,7 +12,7 @@ use rapidhash::fast::RapidHasher;
 
 use crate::{
     limits::SPACE_COUNT,
-    settings::{SyncMode, TableSettings},
+    settings::{Eviction, SyncMode, TableSettings},
 };
 
 /// Destination of the keys with a certain prefix.
@@ -52,6 +52,8 @@ pub struct Catalog {
     routes: HashMap<Box<[u8]>, Route, BuildHasherDefault<RapidHasher<'static>>>,
     logged: bool,
     memory_max: bool,
+    /// Tables that are caches; of `default`, every space.
+    evicting: Vec<TableId>,
 }
 
 impl Catalog {
@@ -60,8 +62,12 @@ impl Catalog {
         let table = MemoryTable { logging: logging_of(default.sync), settings: default };
         let logged = table.logging != Logging::Off;
         let memory_max = table.settings.memory_max.is_some();
+        let evicting = match table.settings.evict {
+            Eviction::None => Vec::new(),
+            Eviction::S3Fifo => (0..SPACE_COUNT).map(TableId).collect(),
+        };
         let memory = vec![Some(table); usize::from(SPACE_COUNT)];
-        Self { memory, routes: HashMap::default(), logged, memory_max }
+        Self { memory, routes: HashMap::default(), logged, memory_max, evicting }
     }
 
     /// Adds a named memory table.
@@ -74,6 +80,9 @@ impl Catalog {
         let logging = logging_of(settings.sync);
         self.logged |= logging != Logging::Off;
         self.memory_max |= settings.memory_max.is_some();
+        if settings.evict == Eviction::S3Fifo {
+            self.evicting.push(id);
+        }
         self.memory[index] = Some(MemoryTable { settings, logging });
     }
 
@@ -118,6 +127,11 @@ impl Catalog {
     /// Returns whether any table has a memory limit of its own.
     pub fn any_memory_max(&self) -> bool {
         self.memory_max
+    }
+
+    /// Returns the tables that are caches; of `default`, every space.
+    pub fn evicting(&self) -> &[TableId] {
+        &self.evicting
     }
 
     /// Returns whether and how the table's changes are logged.

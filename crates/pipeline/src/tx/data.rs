@@ -96,10 +96,11 @@ impl Tx {
         self.tables.get(key.table, key.hash, key.bytes, UnixMs::MIN)
     }
 
-    /// Returns what [`Tx::get`] does and counts a hit or miss.
+    /// Returns what [`Tx::get`] does and counts a hit or miss, and a use if the table evicts.
     #[inline]
     pub fn read(&self, key: &Key<'_>) -> Option<Value<'_>> {
-        let value = self.get(key);
+        self.join_gate(self.filter.of_key(key.table, key.hash));
+        let value = self.tables.read(key.table, key.hash, key.bytes, self.now_ms);
         match value {
             Some(_) => self.stats.keyspace_hits_total.add(1),
             None => self.stats.keyspace_misses_total.add(1),

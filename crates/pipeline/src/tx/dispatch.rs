@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use busload_log::Reservation;
 use busload_resp::parse_i64;
-use busload_tables::{KeyHash, TableId, Tables, Value, effect, limits::STRING_BYTES_MAX};
+use busload_tables::{KeyHash, TableId, Value, effect, limits::STRING_BYTES_MAX};
 
 use super::{Logging, PutOne, Route, Tx, Write};
 use crate::{
@@ -14,8 +14,7 @@ use crate::{
     command::{Call, Command, CommandId, Flags, LogReservation, SlicedBy, lookup, printable},
     error::CommandError,
     limits::{
-        GARBAGE_STEPS_UNDER_PRESSURE, REPLY_COPIED_BYTES_MAX, SLICED_ARGS_MIN, SLICED_BYTES_MIN,
-        SLICED_FIELDS_MIN, SPACE_COUNT,
+        REPLY_COPIED_BYTES_MAX, SLICED_ARGS_MIN, SLICED_BYTES_MIN, SLICED_FIELDS_MIN, SPACE_COUNT,
     },
     reply::Reply,
     session::{Queue, Session},
@@ -33,7 +32,7 @@ pub(super) enum Outcome {
 }
 
 /// Reason for which a request cannot run.
-enum Refusal {
+pub(super) enum Refusal {
     Error(CommandError),
     Defer(DeferReason),
 }
@@ -191,9 +190,8 @@ impl Tx {
                 None => {}
             }
         }
-        if self.needs_memory(command, session) && self.out_of_memory(session, command, args) {
-            let text = "OOM command not allowed when used memory > 'maxmemory'.";
-            return Err(CommandError::text(text).into());
+        if self.needs_memory(command, session) {
+            self.make_room(session, command, args)?;
         }
         if queueing {
             session.multi.get_or_insert_default().push(id, args);
@@ -386,35 +384,6 @@ impl Tx {
                     .iter()
                     .any(|(id, _)| id.command().is_some_and(|c| c.flags.has(Flags::DENYOOM)))
         })
-    }
-
-    #[inline]
-    fn out_of_memory(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
-        let more = args.request_bytes() as u64;
-        let max = self.settings.memory_max;
-        let held = |tables: &Tables| tables.memory_used_total() + tables.garbage_bytes() + more;
-        if max != 0 && max < held(&self.tables) {
-            self.tables.collect_garbage(GARBAGE_STEPS_UNDER_PRESSURE);
-            if max < held(&self.tables) {
-                return true;
-            }
-        }
-        if !self.catalog.any_memory_max() {
-            return false;
-        }
-        command.keys.indexes(args.len()).any(|index| {
-            let table = self.catalog.memory_table(session.space, args.at(index));
-            let max = self.catalog.memory(table).and_then(|of| of.settings.memory_max);
-            max.is_some_and(|max| max < self.memory_used(table) + more)
-        })
-    }
-
-    /// Returns the memory of a named table, or of all spaces of `default`.
-    pub(crate) fn memory_used(&self, table: TableId) -> u64 {
-        if SPACE_COUNT <= table.0 {
-            return self.tables.memory_used(table);
-        }
-        (0..SPACE_COUNT).map(|space| self.tables.memory_used(TableId(space))).sum()
     }
 
     /// Returns the source that must answer the command, if one must; fails when the command cannot

@@ -19,6 +19,7 @@
 mod catalog;
 mod data;
 mod dispatch;
+mod evict;
 mod expire;
 mod jobs;
 mod locks;
@@ -155,6 +156,7 @@ pub struct Tx {
     now_ms: i64,
     now: Duration,
     sweep: expire::SweepState,
+    eviction: evict::EvictionState,
     scratch: Vec<u8>,
     hashes: Vec<(TableId, KeyHash)>,
 }
@@ -190,17 +192,20 @@ impl Tx {
         batch.jobs_ended.1 = self.jobs.ended();
     }
 
-    /// Removes some expired keys and garbage. Returns the longest time until the next call, or
-    /// `None` when there is nothing left to remove.
+    /// Removes some expired keys and garbage, and evicts what is above the limits.
+    ///
+    /// Returns the longest time until the next call, or `None` when there is nothing left to
+    /// remove.
     pub fn housekeep(&mut self, now: Now) -> Option<Duration> {
         self.start_turn(now);
         let sweep = self.sweep_expired();
+        let excess = self.evict_excess();
         let garbage = self.tables.collect_garbage(GARBAGE_STEPS_PER_TURN);
         self.publish_metrics();
         if self.parts_abandoned {
             self.end_abandoned_parts();
         }
-        if garbage || self.parts_abandoned { Some(Duration::ZERO) } else { sweep }
+        if garbage || excess || self.parts_abandoned { Some(Duration::ZERO) } else { sweep }
     }
 
     /// Ends a transaction in several records whose last record will never come, if the log has
@@ -317,6 +322,7 @@ impl Tx {
             if run.resubmitted {
                 session.blocked = None;
             }
+            self.count_uses_of(&session);
             let mut segments =
                 Segments::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
             let held_before = self.held_bytes(&session);

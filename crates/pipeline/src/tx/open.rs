@@ -24,7 +24,7 @@ use crate::{
     gate::Gate,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
     password_limiter::PasswordLimiter,
-    settings::{Settings, SourceTable, SyncMode, TableSettings},
+    settings::{Eviction, Settings, SourceTable, SyncMode, TableSettings},
     stats::Stats,
 };
 
@@ -194,6 +194,7 @@ where
         now_ms,
         now: now.monotonic,
         sweep: Default::default(),
+        eviction: Default::default(),
         scratch: Vec::new(),
         hashes: vec![(TableId(0), busload_tables::KeyHash(0)); GROUP_REQUESTS],
     };
@@ -322,6 +323,7 @@ impl<D: Disk> Start<D> {
             self.append(&record)?;
         }
         self.sync()?;
+        catalog.evicting().iter().for_each(|table| self.tables.start_eviction(*table));
         Ok(catalog)
     }
 
@@ -585,5 +587,8 @@ const ADOPTING: &str = " adopting";
 
 /// Returns the settings of a table as the log stores them.
 fn settings_text(table: &TableSettings) -> String {
-    format!("kind=memory sync={}", table.sync)
+    match table.evict {
+        Eviction::None => format!("kind=memory sync={}", table.sync),
+        evict => format!("kind=memory sync={} evict={evict}", table.sync),
+    }
 }

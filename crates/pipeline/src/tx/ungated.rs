@@ -5,6 +5,7 @@
 use busload_tables::{KeyHash, TableId, ValueKind};
 
 use super::{Key, Tx};
+use crate::session::Session;
 
 impl Tx {
     /// Hashes a key, which shows no data.
@@ -36,6 +37,11 @@ impl Tx {
     /// restore it.
     pub(crate) fn make_general(&mut self, key: &Key<'_>) {
         self.tables.make_general(key.table, key.hash, key.bytes);
+    }
+
+    /// Makes the reads that follow count for the eviction, or not: which shows no data.
+    pub(crate) fn count_uses_of(&mut self, session: &Session) {
+        self.tables.count_uses(!session.no_touch);
     }
 
     /// Returns the number of entries of a table. Callers join the table's gate, except INFO, which

@@ -9,7 +9,7 @@ fn with_tables(named: &[(&str, SyncMode)]) -> Server {
     settings.tables.extend(named.iter().map(|&(name, sync)| TableSettings {
         name: name.into(),
         sync,
-        memory_max: None,
+        ..TableSettings::default_table()
     }));
     Server::with(settings)
 }

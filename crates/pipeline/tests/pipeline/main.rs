@@ -6,6 +6,8 @@ mod catalogue;
 mod common;
 mod connection;
 mod docs;
+mod evict;
+mod evict_crash;
 mod flow;
 mod gating;
 mod hashes;

@@ -51,7 +51,11 @@ fn scan_all(
 
 fn with_named_table() -> Server {
     let mut settings = Settings::default();
-    let named = TableSettings { name: "cache".into(), sync: SyncMode::Off, memory_max: None };
+    let named = TableSettings {
+        name: "cache".into(),
+        sync: SyncMode::Off,
+        ..TableSettings::default_table()
+    };
     settings.tables.push(named);
     Server::with(settings)
 }

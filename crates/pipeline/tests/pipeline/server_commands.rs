@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::common::{Client, Server, check, show_bytes};
 use busload_pipeline::{
     command::COMMANDS,
-    settings::{Settings, SyncMode, TableSettings},
+    settings::{Eviction, Settings, SyncMode, TableSettings},
 };
 use busload_resp::reply::Reply;
 
@@ -106,7 +106,7 @@ fn config_set_refuses_as_redis_refuses() {
         CONFIG SET maxmemory-policy foo       -> -ERR CONFIG SET failed (possibly related to \
         argument 'maxmemory-policy') - argument(s) must be one of the following: volatile-lru, \
         volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, \
-        noeviction
+        noeviction, allkeys-s3-fifo
         CONFIG RESETSTAT x -> -ERR wrong number of arguments for 'config|resetstat' command
         CONFIG GET maxmemory                  -> ['maxmemory', '0']
         CONFIG SET maxmemory 1gb              -> OK
@@ -210,8 +210,12 @@ fn info_gives_the_sections_asked_for() {
 #[test]
 fn info_shows_tables_with_what_survives_and_stages_with_their_batches() {
     let mut settings = Settings::default();
-    let named =
-        TableSettings { name: "cache".into(), sync: SyncMode::Off, memory_max: Some(1 << 30) };
+    let named = TableSettings {
+        name: "cache".into(),
+        sync: SyncMode::Off,
+        memory_max: Some(1 << 30),
+        evict: Eviction::S3Fifo,
+    };
     settings.tables.push(named);
     let mut server = Server::with(settings);
     server.run("SET a 1");
@@ -221,7 +225,9 @@ fn info_shows_tables_with_what_survives_and_stages_with_their_batches() {
     let cache = field(&tables, "table_cache");
     assert!(cache.starts_with("kind=memory,sync=off,keys=1,bytes="), "{cache}");
     assert!(
-        cache.ends_with(",memory_max=1073741824,survives=nothing survives a stop of the process"),
+        cache.ends_with(
+            ",memory_max=1073741824,evict=s3-fifo,survives=nothing survives a stop of the process"
+        ),
         "{cache}"
     );
     let stages = info(&mut server, "stages");

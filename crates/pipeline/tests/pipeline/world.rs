@@ -47,7 +47,7 @@ pub fn settings(sync: SyncMode) -> Settings {
 }
 
 pub fn table(name: &str, sync: SyncMode) -> TableSettings {
-    TableSettings { name: name.into(), sync, memory_max: None }
+    TableSettings { name: name.into(), sync, ..TableSettings::default_table() }
 }
 
 impl World {
@@ -222,6 +222,13 @@ impl World {
             replies.push(show(&reply));
         }
         replies
+    }
+
+    /// Sends one command, runs everything, and returns the reply.
+    pub fn run_words<W: AsRef<[u8]>>(&mut self, client: &mut Client, words: &[W]) -> String {
+        self.send_words(client, words);
+        self.settle();
+        self.replies(client).remove(0)
     }
 
     /// Sends commands, runs everything, and returns the replies.
