@@ -11,6 +11,7 @@ use busload_io::{Clock, NetOptions, OsRng, RealClock, RealNet};
 use busload_log::Options;
 use busload_objects::Cache;
 use busload_pipeline::{
+    settings::Eviction,
     stats::Stats,
     tx::{self, Now, Signals},
 };
@@ -183,8 +184,13 @@ fn describe(config: &Config) -> String {
     for table in &settings.tables {
         let memory =
             table.memory_max.map_or(String::new(), |max| format!(", {} at most", Size(max)));
+        let evict = match table.evict {
+            Eviction::None => String::new(),
+            evict => format!(", evict={evict}"),
+        };
         let (name, sync) = (&table.name, table.sync);
-        lines.push(("table", format!("{name}: memory{memory}, sync={sync}: {}", sync.promise())));
+        let promise = sync.promise();
+        lines.push(("table", format!("{name}: memory{memory}{evict}, sync={sync}: {promise}")));
     }
     for table in &config.postgres {
         lines.push(("table", format!("{}: {}", table.name, table.describe())));

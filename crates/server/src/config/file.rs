@@ -137,7 +137,7 @@ mod mutated;
 
 #[cfg(test)]
 mod tests {
-    use busload_pipeline::settings::SyncMode;
+    use busload_pipeline::settings::{Eviction, SyncMode};
 
     use super::*;
     use crate::config::units::{MemoryMax, Size};
@@ -187,6 +187,7 @@ mod tests {
             [tables.sessions]
             memory_max = "2GiB"
             kind = "memory"
+            evict = "s3-fifo"
             [tables.translations]
             kind = "chunks"
             url = "s3://bucket/dolthub/tatoeba?region=eu-west-1"
@@ -213,6 +214,7 @@ mod tests {
         };
         assert_eq!((default.name.as_str(), default.sync), ("default", SyncMode::Os));
         assert_eq!((sessions.name.as_str(), sessions.memory_max), ("sessions", Some(2 << 30)));
+        assert_eq!((default.evict, sessions.evict), (Eviction::None, Eviction::S3Fifo));
         assert_eq!(
             (objects.name.as_str(), translations.name.as_str()),
             ("objects", "translations")
@@ -281,6 +283,7 @@ mod tests {
             ("http_hosts = ['cache:6381']", 1, "expected a host without scheme and port"),
             ("http_url = 'cache.example.com'", 1, "expected one like https://cache.example.com"),
             ("memory_max = 0", 1, "or none"),
+            ("[tables.a]\nkind = 'memory'\nevict = 'lru'", 3, "`lru` is no way to evict"),
             ("maxclients = 0", 1, "expected 1 to"),
             ("log_level = 'loud'", 1, "expected error, warn, info, debug or trace"),
         ] {

@@ -98,7 +98,7 @@ pub struct Options {
     #[arg(long, value_name = "0|1", value_parser = parse_net_threads, help_heading = "Fronts")]
     pub net_threads: Option<u8>,
 
-    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE', NAME='postgres://...' or
+    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE&evict=POLICY', NAME='postgres://...' or
     /// NAME='chunks+s3://...'; may be given several times
     ///
     /// Keys `NAME:...` belong to it; all others belong to the memory table `default`. MODE is
@@ -106,6 +106,9 @@ pub struct Options {
     ///   interval:MS  reply after the write, sync every MS: power loss costs at most that long
     ///   os           reply after the write: survives a crash of busload, not always power loss
     ///   off          no log at all: nothing survives a stop (a cache)
+    /// POLICY is what happens at SIZE, or at the memory_max of all tables:
+    ///   none         writes that need memory are refused with -OOM (default)
+    ///   s3-fifo      keys that are not used are deleted: the table is a cache
     /// A Postgres table is a URL as libpq takes it, without a password, with settings in its query:
     ///   postgres://USER@HOST:PORT/DATABASE
     ///       ?relation=NAME&key=COLUMN[,..]&columns=COLUMN[,..]&writable=true

@@ -3,7 +3,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use busload_pipeline::settings::{SyncMode, TableSettings};
+use busload_pipeline::settings::{Eviction, SyncMode, TableSettings};
 
 use super::{
     chunks::ChunksSpec,
@@ -75,7 +75,7 @@ impl TableSpec {
         match key {
             "sync" => parse_sync(value).map(|sync| settings.sync = sync),
             "memory_max" => table_memory_max(value).map(|max| settings.memory_max = max),
-            "evict" => check_evict(value),
+            "evict" => parse_evict(value).map(|evict| settings.evict = evict),
             _ => Err(unknown(key, "setting of a memory table", &TABLE_KEYS)),
         }
     }
@@ -178,14 +178,15 @@ fn table_memory_max(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
-fn check_evict(text: &str) -> Result<(), String> {
-    match text {
-        "none" => Ok(()),
-        _ => Err(format!(
-            "evict = `{text}`: this version refuses writes at memory_max and evicts nothing; \
-             expected none"
-        )),
-    }
+fn parse_evict(text: &str) -> Result<Eviction, String> {
+    let all = [Eviction::None, Eviction::S3Fifo];
+    let found = all.into_iter().find(|eviction| eviction.to_string() == text);
+    found.ok_or_else(|| {
+        format!(
+            "`{text}` is no way to evict; expected none (refuse writes at memory_max) or s3-fifo \
+             (delete keys that are not used)"
+        )
+    })
 }
 
 /// Decodes escapes like `%25` in the value of a URL's query.
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn urls_of_memory_tables_are_read() {
         let expected = |name: &str, sync, memory_max| {
-            Ok(TableSettings { name: name.into(), sync, memory_max })
+            Ok(TableSettings { name: name.into(), sync, memory_max, evict: Eviction::None })
         };
         assert_eq!(table("default=memory:"), expected("default", SyncMode::Always, None));
         assert_eq!(table("a-b_c.D=memory"), expected("a-b_c.D", SyncMode::Always, None));
@@ -230,6 +231,11 @@ mod tests {
             table("default=memory:?sync=os&memory_max=2GiB"),
             expected("default", SyncMode::Os, Some(2 << 30))
         );
+        assert_eq!(
+            table("t=memory:?evict=s3-fifo&memory_max=64MiB").map(|table| table.evict),
+            Ok(Eviction::S3Fifo)
+        );
+        assert_eq!(table("t=memory:?evict=none").map(|table| table.evict), Ok(Eviction::None));
         assert_eq!(
             table("t=memory:?sync=interval%3A50"),
             expected("t", SyncMode::Interval(Duration::from_millis(50)), None)
@@ -260,7 +266,7 @@ mod tests {
             ("t=memory:?snyc", "has no value"),
             ("t=memory:?memorymax=1", "did you mean `memory_max`?"),
             ("t=memory:?memory_max=50%", "expected a size like 2GiB"),
-            ("t=memory:?evict=s3-fifo", "evicts nothing"),
+            ("t=memory:?evict=lru", "`lru` is no way to evict; expected none"),
             ("t=memory:?kind=memory", "before the `:`"),
         ] {
             let error = table(text).expect_err(text);

@@ -126,6 +126,9 @@ pub static TABLE: &[Metric] = &[
         Pipeline(|stats| &stats.keyspace_misses_total)),
     counter("busload_expired_keys_total", "Keys removed because their time was over.",
         Pipeline(|stats| &stats.expired_keys_total)),
+    counter("busload_evicted_keys_total",
+        "Keys removed from tables that are caches (evict = \"s3-fifo\") to make room.",
+        Pipeline(|stats| &stats.evicted_keys_total)),
     gauge("busload_source_requests", "Requests in flight at sources.",
         Pipeline(|stats| &stats.source_tickets)),
     // Memory tables.
