@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::experiment::{
-    Chunks, Connections, Disk, Dolt, Growth, Kv, Lakefs, Postgres, Recovery, Snapshot,
+    Chunks, Connections, Disk, Dolt, Evict, Growth, Kv, Lakefs, Postgres, Recovery, Snapshot,
 };
 pub use crate::server::busload_at;
 
@@ -47,6 +47,8 @@ pub enum Command {
     Kv(Kv),
     /// Latency and memory while a table grows from nothing
     Growth(Growth),
+    /// Hit rates of caches that hold a part of what is read, beside Redis
+    Evict(Evict),
     /// Time that a server takes to come back after it was stopped
     Recovery(Recovery),
     /// Cost of snapshots under load and on disk, and restarts with them

@@ -3,6 +3,7 @@
 mod chunks;
 mod disk;
 mod dolt;
+mod evict;
 mod growth;
 mod kv;
 mod memory_tables;
@@ -15,6 +16,7 @@ pub use self::{
     chunks::{Chunks, chunks},
     disk::{Disk, disk},
     dolt::{Dolt, dolt},
+    evict::{Evict, evict},
     growth::{Growth, growth},
     kv::{Connections, Kv, connections, kv},
     postgres::{Lakefs, Postgres, lakefs, postgres},

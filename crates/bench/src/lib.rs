@@ -1,8 +1,8 @@
 //! Experiments against busload and its peers, over the protocols they speak.
 //!
 //! ```text
-//!   cli --> experiment::{kv, growth, recovery, snapshot, connections, postgres, lakefs, chunks,
-//!              |          dolt, disk}
+//!   cli --> experiment::{kv, growth, evict, recovery, snapshot, connections, postgres, lakefs,
+//!              |          chunks, dolt, disk}
 //!              |
 //!              +--> harness: cases in rounds, medians, ratios, table, CSV, targets, charts
 //!              +--> server: programs, started, pinned, stopped by cleanup in any case
@@ -53,6 +53,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Kv(arguments) => experiment::kv(arguments),
+        Command::Evict(arguments) => experiment::evict(arguments),
         Command::Growth(arguments) => experiment::growth(arguments),
         Command::Recovery(arguments) => experiment::recovery(arguments),
         Command::Snapshot(arguments) => experiment::snapshot(arguments),

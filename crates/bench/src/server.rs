@@ -44,7 +44,8 @@ impl Binary {
     pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
         let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
         let (redis, valkey) = ("redis-server".into(), "valkey-server".into());
-        Starter { busload, redis, valkey, arguments, cpus, directory }
+        let redis_arguments = Vec::new();
+        Starter { busload, redis, valkey, arguments, redis_arguments, cpus, directory }
     }
 }
 
@@ -196,6 +197,8 @@ pub struct Starter {
     pub valkey: PathBuf,
     /// Further arguments for busload.
     pub arguments: Vec<String>,
+    /// Further arguments for redis-server.
+    pub redis_arguments: Vec<String>,
     pub cpus: Option<CpuList>,
     /// Parent of the servers' directories.
     pub directory: PathBuf,
@@ -257,6 +260,7 @@ impl Starter {
                 command.arg("--dir").arg(&directory).args(["--save", "", "--daemonize", "no"]);
                 command.args(["--appendonly", append_only, "--appendfsync", append_fsync]);
                 command.args(["--auto-aof-rewrite-percentage", "0"]).args(launch.arguments);
+                command.args(&self.redis_arguments);
                 command
             }
             ServerKind::Null => {
