@@ -14,7 +14,7 @@ use busload_log::{LogStage, Options, Progress, Step, ZeroHelper};
 use busload_pipeline::{
     batch::{Control, RequestBatch},
     net::NetStage,
-    settings::{Settings, SyncMode, TableSettings},
+    settings::{Eviction, Settings, SyncMode, TableSettings},
     stats::Stats,
     tx::{self, Now, Opened, StartError, Tx},
 };
@@ -396,7 +396,12 @@ impl Server {
 const SHUTDOWN_STEPS_MAX: usize = 100_000;
 
 fn settings() -> Settings {
-    let table = |name: &str, sync| TableSettings { name: name.into(), sync, memory_max: None };
+    let table = |name: &str, sync| TableSettings {
+        name: name.into(),
+        sync,
+        memory_max: None,
+        evict: Eviction::None,
+    };
     let interval = SyncMode::Interval(Duration::from_millis(50));
     let tables = vec![
         table("default", SyncMode::Always),

@@ -195,8 +195,13 @@ impl Policy {
     /// Starts a server with so much memory.
     fn start(self, starter: &Starter, cleanup: &Cleanup, memory: u64) -> Result<server::Server> {
         let data = cleanup.directory(&starter.directory)?;
-        let launch =
-            |kind| Launch { kind, durability: Durability::None, net_threads: 0, reply_bytes: 0 };
+        let launch = |kind| Launch {
+            kind,
+            durability: Durability::None,
+            net_threads: 0,
+            reply_bytes: 0,
+            arguments: &[],
+        };
         let redis = |policy: &str| {
             let arguments = ["--maxmemory", &memory.to_string(), "--maxmemory-policy", policy];
             let redis_arguments = arguments.map(str::to_owned).to_vec();
