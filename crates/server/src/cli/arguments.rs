@@ -270,7 +270,7 @@ pub enum SnapshotCommand {
     /// Sends SAVE to the first address of --resp, or to --unix, with the password of the
     /// configuration. Other clients are served meanwhile. Exits with 1 when no server answers or
     /// no snapshot was made.
-    Make(ConfigurationArgs),
+    Make(Box<ConfigurationArgs>),
     /// Check every block of every snapshot; exits with 1 when one is corrupt
     ///
     /// A start that finds the newest snapshot corrupt takes the one before and the log behind it.
