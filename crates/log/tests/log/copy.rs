@@ -23,13 +23,16 @@ fn rig(disk: &SimDisk, frames: u64) -> Rig<SimDisk> {
 }
 
 fn segments<D: Disk>(disk: &D) -> Vec<SegmentFile<D::File>> {
-    let numbers = segment_numbers(disk).unwrap();
-    numbers.into_iter().filter_map(|number| SegmentFile::open(disk, number).unwrap()).collect()
+    let numbers = segment_numbers(disk).expect("nothing fails here");
+    numbers
+        .into_iter()
+        .filter_map(|number| SegmentFile::open(disk, number).expect("nothing fails here"))
+        .collect()
 }
 
 /// Scans the last segment, which may be written.
 fn scan_last(disk: &SimDisk) -> Result<Scanned, OpenError> {
-    scan(disk, segments(disk).last().unwrap(), Until::End)
+    scan(disk, segments(disk).last().expect("nothing fails here"), Until::End)
 }
 
 /// Copies everything up to this record with another log id.
@@ -39,15 +42,15 @@ fn copied(disk: &SimDisk, last: Lsn) -> SimDisk {
     for segment in segments(disk).iter().filter(|segment| segment.begin().next_lsn <= last) {
         let id = CopyId { log_id: LogId(77), previous };
         // Only the last one to be copied holds records that are not.
-        let until = match scan(disk, segment, Until::End).unwrap().end {
+        let until = match scan(disk, segment, Until::End).expect("nothing fails here").end {
             end if end.next_lsn <= last => Until::Point(end),
             _ => Until::Record(last),
         };
-        let copied = copy(disk, segment, until, &to, id, &mut |_| {}).unwrap();
+        let copied = copy(disk, segment, until, &to, id, &mut |_| {}).expect("nothing fails here");
         (previous, number) = (copied.end.checksum, segment.number());
-        copied.file.finish(&copied.name).unwrap();
+        copied.file.finish(&copied.name).expect("nothing fails here");
     }
-    name_last_segment(&to, LogId(77), number, last).unwrap();
+    name_last_segment(&to, LogId(77), number, last).expect("nothing fails here");
     to
 }
 
