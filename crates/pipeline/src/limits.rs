@@ -171,7 +171,7 @@ pub const GARBAGE_STEPS_UNDER_PRESSURE: usize = 8 * 1024;
 
 /// Number of keys that one request evicts to make room, a fraction of a millisecond. A write that
 /// needs more room is refused; housekeeping then makes the room for the next attempt.
-pub const EVICTED_KEYS_PER_REQUEST: usize = 128;
+pub const EVICTED_KEYS_PER_REQUEST: usize = 512;
 
 /// Number of keys that one turn evicts because memory is above a limit.
 pub const EVICTED_KEYS_PER_TURN: usize = 256;

@@ -39,10 +39,10 @@ pub const NEWCOMERS_STALE_SHARE: usize = 4;
 
 /// Number of newcomers that are judged before the hand looks for a victim. Most are used newcomers
 /// or left by deleted keys then.
-pub const EVICTION_NEWCOMERS_JUDGED_MAX: usize = 32;
+pub const EVICTION_NEWCOMERS_JUDGED_MAX: usize = 16;
 
 /// Number of entries and buckets that the hand passes before the least used of them is the victim.
-pub const EVICTION_HAND_STEPS_MAX: usize = 256;
+pub const EVICTION_HAND_STEPS_MAX: usize = 128;
 
 const _: () = assert!(SMALL_HASH_BYTES_MAX < SHARED_BYTES_MIN && SHARED_BYTES_MIN < HUGE_BYTES_MIN);
 const _: () = assert!(
