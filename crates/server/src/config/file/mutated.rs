@@ -99,6 +99,39 @@ const TOKENS: &[&[u8]] = &[
     b"EiB",
 ];
 
+/// Values of every type, also of those that no key takes.
+const VALUES: &[&str] = &[
+    "7",
+    "-1",
+    "1.5",
+    "nan",
+    "0x10",
+    "true",
+    "1979-05-27",
+    "[]",
+    "[[1]]",
+    "{}",
+    "{ a = 1 }",
+    "''",
+];
+
+/// Gives one key of the file another value: that of another key, or one of [`VALUES`].
+fn with_another_value(random: &mut Random) -> String {
+    let mut lines: Vec<String> = VOCABULARY.lines().map(str::to_owned).collect();
+    let values: Vec<&str> =
+        VOCABULARY.lines().filter_map(|line| line.split_once(" = ")).map(|(_, v)| v).collect();
+    let value = match random.below(2) {
+        0 => values[random.below(values.len())],
+        _ => VALUES[random.below(VALUES.len())],
+    };
+    let index = random.below(lines.len());
+    let key = lines[index].split_once(" = ").map(|(key, _)| key.to_owned());
+    if let Some(key) = key {
+        lines[index] = format!("{key} = {value}");
+    }
+    lines.join("\n")
+}
+
 fn read_and_resolve(text: &str) -> Result<(), Failure> {
     let options = parse(text).map_err(|mistake| {
         assert!(mistake.offset <= text.len(), "the mistake lies behind the end: {text}");
@@ -123,7 +156,12 @@ fn a_changed_file_is_read_or_refused_with_one_error() {
     for seed in 0..SEEDS {
         let mut random = Random(seed);
         let mut bytes = VOCABULARY.as_bytes().to_vec();
-        mutate_with(&mut bytes, &mut random, TOKENS);
+        if random.below(2) == 0 {
+            bytes = with_another_value(&mut random).into_bytes();
+        }
+        if random.below(2) == 0 {
+            mutate_with(&mut bytes, &mut random, TOKENS);
+        }
         // A file that is not UTF-8 is refused before it is parsed.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         match read_and_resolve(&text) {
