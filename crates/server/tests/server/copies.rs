@@ -17,15 +17,15 @@ use std::{
 
 use tempfile::tempdir;
 
-use crate::support::{
-    Client, Ended, Server,
-    client::{command, text},
-    eventually, serve,
-};
+use crate::support::{Client, Ended, Server, client::command, eventually, serve};
 
 const WRITERS: usize = 3;
-/// Copies that the test makes, one after the other.
+/// Copies that the test makes, one after the other, each of another run of the server.
 const COPIES: usize = 4;
+/// Transactions of a writer in a run. All together fill the first segment of the run.
+const WRITES: u64 = 110;
+/// Transactions of a writer before the copying begins.
+const WRITES_BEFORE: u64 = 30;
 /// Length of a value, so that segments are filled quickly.
 const VALUE_BYTES: usize = 16 * 1024;
 
@@ -40,17 +40,21 @@ fn try_start(data: &Path) -> Result<Server, Ended> {
     Server::try_start(serve(data, &[]))
 }
 
+/// Ends the load, also when an assertion fails: who waits for its threads would wait for ever.
+struct StopWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Writes one number after the other to two keys in transactions.
-fn write(
-    mut client: Client<TcpStream>,
-    writer: usize,
-    counts: &Counts,
-    stop: &AtomicBool,
-    warm: &Barrier,
-) {
+fn write(mut client: Client<TcpStream>, writer: usize, counts: &Counts, warm: &Barrier) {
     let filler = "x".repeat(VALUE_BYTES);
     let (left, right) = (format!("{writer}-left"), format!("{writer}-right"));
-    for number in 1.. {
+    let first = 1 + counts.sent.load(Ordering::SeqCst);
+    for number in first..first + WRITES {
         let value = format!("{number}.{filler}");
         let requests =
             [&["MULTI"][..], &["SET", &left, &value], &["SET", &right, &value], &["EXEC"]];
@@ -59,20 +63,17 @@ fn write(
         let replies: Vec<_> = (0..4).map(|_| client.receive().unwrap()).collect();
         assert!(!replies[3].is_error(), "{replies:?}");
         counts.acknowledged.store(number, Ordering::SeqCst);
-        if number == 20 {
+        if number + 1 == first + WRITES_BEFORE {
             warm.wait();
-        }
-        if stop.load(Ordering::SeqCst) {
-            return;
         }
     }
 }
 
 fn save(mut client: Client<TcpStream>, stop: &AtomicBool, warm: &Barrier) {
+    assert_eq!(client.text(&["SAVE"]), "OK");
     warm.wait();
     while !stop.load(Ordering::SeqCst) {
-        let reply = text(&client.call(&["SAVE"]));
-        assert_eq!(reply, "OK");
+        assert_eq!(client.text(&["SAVE"]), "OK");
     }
 }
 
@@ -85,40 +86,48 @@ fn copy(from: &Path, to: &Path) {
 fn a_copy_made_under_load_starts_with_what_was_acknowledged_or_is_refused() {
     let directory = tempdir().unwrap();
     let data = directory.path().join("data");
-    let server = Server::start(&data, &["--snapshot-log", "none", "--snapshot-cpu", "100%"]);
     let counts: Vec<Counts> = (0..WRITERS).map(|_| Counts::default()).collect();
-    let (stop, warm) = (AtomicBool::new(false), Barrier::new(WRITERS + 2));
     let mut opened = 0;
+    for number in 0..COPIES {
+        let server = Server::start(&data, &["--snapshot-log", "none", "--snapshot-cpu", "100%"]);
+        let to = directory.path().join(format!("copy-{number}"));
+        let before = copy_under_load(&server, &counts, &data, &to);
+        assert!(server.stop().success());
+        match try_start(&to) {
+            Ok(copied) => {
+                opened += 1;
+                check(&copied, &before, &counts);
+            }
+            Err(ended) => {
+                let line = ended.stderr.lines().find(|line| line.starts_with("busload: "));
+                let is_clear = line.is_some_and(|line| line.contains("is missing"))
+                    || line.is_some_and(|line| line.contains("the log"));
+                assert!(ended.code == Some(1) && is_clear, "{ended:?}");
+            }
+        }
+        fs::remove_dir_all(&to).unwrap();
+    }
+    println!("{opened} of {COPIES} copies opened");
+}
+
+/// Copies the data while clients write and snapshots are made; returns what was acknowledged
+/// before.
+fn copy_under_load(server: &Server, counts: &[Counts], data: &Path, to: &Path) -> Vec<u64> {
+    let (stop, warm) = (AtomicBool::new(false), Barrier::new(WRITERS + 2));
     thread::scope(|scope| {
+        let _stopped = StopWhenDropped(&stop);
         for (writer, counts) in counts.iter().enumerate() {
-            let (client, stop, warm) = (server.client(), &stop, &warm);
-            scope.spawn(move || write(client, writer, counts, stop, warm));
+            let (client, warm) = (server.client(), &warm);
+            scope.spawn(move || write(client, writer, counts, warm));
         }
         let (client, stop, warm) = (server.client(), &stop, &warm);
         scope.spawn(move || save(client, stop, warm));
         warm.wait();
-        for number in 0..COPIES {
-            let before: Vec<u64> =
-                counts.iter().map(|counts| counts.acknowledged.load(Ordering::SeqCst)).collect();
-            let to = directory.path().join(format!("copy-{number}"));
-            copy(&data, &to);
-            match try_start(&to) {
-                Ok(copied) => {
-                    opened += 1;
-                    check(&copied, &before, &counts);
-                }
-                Err(ended) => {
-                    let last = ended.stderr.lines().last().unwrap_or_default();
-                    let is_clear = last.starts_with("busload: ") && last.contains("the log");
-                    assert!(ended.code == Some(1) && is_clear, "{ended:?}");
-                }
-            }
-            fs::remove_dir_all(&to).unwrap();
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
-    assert!(server.stop().success());
-    println!("{opened} of {COPIES} copies opened");
+        let acknowledged = |counts: &Counts| counts.acknowledged.load(Ordering::SeqCst);
+        let before = counts.iter().map(acknowledged).collect();
+        copy(data, to);
+        before
+    })
 }
 
 /// Asserts that each writer's keys have one number, between what was acknowledged before the

@@ -25,6 +25,11 @@ impl Client<TcpStream> {
         Self { stream: connect(address), received: Vec::new() }
     }
 
+    /// Connects to a server that may have ended.
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self { stream: try_connect(address)?, received: Vec::new() })
+    }
+
     /// Connects from this address of this machine.
     #[track_caller]
     pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Self {
@@ -35,11 +40,15 @@ impl Client<TcpStream> {
 /// Connects a socket that sends at once and whose reads and writes time out.
 #[track_caller]
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-    stream
+    try_connect(address).unwrap()
+}
+
+fn try_connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    Ok(stream)
 }
 
 /// Connects such a socket from this address of this machine, to pose as another client.
