@@ -45,6 +45,23 @@ fn persistence(client: &mut Client<std::net::TcpStream>) -> String {
     client.text(&["INFO", "persistence"])
 }
 
+/// Kills the first server, of which only the shell between knows, also when an assertion fails.
+struct KillWhenDropped(Pid);
+
+impl KillWhenDropped {
+    fn find(client: &mut Client<std::net::TcpStream>) -> Self {
+        let info = client.text(&["INFO", "server"]);
+        let process = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap();
+        Self(Pid::from_raw(process.trim().parse().unwrap()).unwrap())
+    }
+}
+
+impl Drop for KillWhenDropped {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::KILL).unwrap();
+    }
+}
+
 /// Writes values with growing numbers to the keys in turn.
 struct Writer {
     client: Client<std::net::TcpStream>,
@@ -73,6 +90,7 @@ fn a_disk_that_fills_up_under_a_snapshot_costs_the_snapshot_and_nothing_else() {
     command.arg(directory.path());
     let mut server = Server::try_start(command).unwrap();
     let mut client = server.client();
+    let first = KillWhenDropped::find(&mut client);
     let mut writer = Writer { client: server.client(), next: 0, filler: "x".repeat(VALUE_BYTES) };
     (0..2 * KEYS).for_each(|_| assert_eq!(writer.write(), "OK"));
     let seen = seen_by(&server, directory.path());
@@ -114,9 +132,7 @@ fn a_disk_that_fills_up_under_a_snapshot_costs_the_snapshot_and_nothing_else() {
     for field in ["rdb_last_bgsave_status:ok", "snapshots_made:1"] {
         assert!(info.contains(field), "{field}: {info}");
     }
-    let process = client.text(&["INFO", "server"]);
-    let process = process.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap();
-    kill_process(Pid::from_raw(process.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    drop(first);
 
     server.wait_until_ready().unwrap();
     assert!(server.said().join("\n").contains("recovered a snapshot of "), "{:?}", server.said());
