@@ -134,6 +134,22 @@ fn check_log_id(
 
 /// Refuses a log that has fewer segments than were backed up.
 fn check_end<F>(files: &Source<F>, old: &Manifest) -> Result<(), BackupError> {
+    // Where no segment is in both, what is behind the backup must go on where it ends, or later.
+    if let (Some(first), Some(last)) = (files.segments.first(), old.segments.last())
+        && last.number < first.number()
+    {
+        let (begin, end) = (first.begin(), last.end);
+        if begin.next_lsn < end.next_lsn || (begin.next_lsn == end.next_lsn && begin != end) {
+            let (number, begin, end) = (first.number(), begin.next_lsn, end.next_lsn.0 - 1);
+            return Err(BackupError::Diverged {
+                what: format!(
+                    "segment {number} begins with LSN {begin}, the backup ends before it in \
+                     segment {} with LSN {end} of another history",
+                    last.number
+                ),
+            });
+        }
+    }
     let number = files.segments.last().map_or(0, SegmentFile::number);
     match old.segments.last().filter(|last| number < last.number && 0 < number) {
         Some(last) => Err(BackupError::Diverged {

@@ -252,9 +252,6 @@ pub fn open_behind<D: Disk>(
     replay: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
 ) -> Result<Opened<D>, OpenError> {
     let options = options.clamped();
-    // A process that copies segments finds the file even if it may not create one. Without it none
-    // can hold segments back, which it then says.
-    let _ = disk.lock(COPY_LOCK_NAME);
     // Without this sync a power loss could still undo a rename.
     disk.sync_directory()?;
     let found = LogFiles::find(&disk, base)?;
@@ -263,6 +260,10 @@ pub fn open_behind<D: Disk>(
         disk.sync(&segment.file)?;
     }
     let walked = found.walk(&disk, base, replay)?;
+    // A process that copies segments finds the file even if it may not create one.
+    let _ = disk.lock(COPY_LOCK_NAME);
+    // First what may free space on a full disk.
+    seal::remove_temporaries(&disk)?;
     rewrite::unsynced(&disk, &found, &walked, base)?;
     if EXHAUSTED <= walked.next_lsn.0 || EXHAUSTED <= walked.last_number() {
         return Err(OpenError::Exhausted { lsn: walked.next_lsn });

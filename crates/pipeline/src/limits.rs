@@ -169,12 +169,18 @@ pub const GARBAGE_STEPS_PER_TURN: usize = 512;
 /// Number of garbage collection steps before a command is refused because memory is short.
 pub const GARBAGE_STEPS_UNDER_PRESSURE: usize = 8 * 1024;
 
-/// Number of keys that one request evicts to make room, a fraction of a millisecond. A write that
-/// needs more room is refused; housekeeping then makes the room for the next attempt.
-pub const EVICTED_KEYS_PER_REQUEST: usize = 512;
+/// Number of keys that one turn evicts, a fraction of a millisecond, beside one for each key that a
+/// request writes.
+pub const EVICTED_KEYS_PER_TURN: usize = 512;
 
-/// Number of keys that one turn evicts because memory is above a limit.
-pub const EVICTED_KEYS_PER_TURN: usize = 256;
+/// Memory of evicted keys after which a request evicts no more.
+pub const EVICTED_BYTES_PER_REQUEST: u64 = 8 * 1024 * 1024;
+
+/// Part of a limit by which memory may be above it while keys are being evicted.
+pub const EVICTION_SLACK_SHARE: u64 = 16;
+
+/// Most memory above a limit while keys are being evicted.
+pub const EVICTION_SLACK_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Longest time that tx sleeps while expiring keys exist or garbage is left.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);

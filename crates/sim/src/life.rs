@@ -114,6 +114,7 @@ pub fn run(seed: u64, trace: Trace) -> Result<Outcome, Failure> {
         ending: Ending::Kill,
         outcome: Outcome::default(),
         trace,
+        may_have_failed: false,
         rng,
     };
     for life in 0..lives as usize {
@@ -137,6 +138,8 @@ struct Run {
     ending: Ending,
     outcome: Outcome,
     trace: Trace,
+    /// True if a failure of the disk was planned for this life.
+    may_have_failed: bool,
 }
 
 /// Chances of the events of a life.
@@ -168,6 +171,7 @@ impl Chances {
 impl Run {
     /// Runs a server from its start to its end.
     fn live(&mut self, is_last: bool) -> Result<(), String> {
+        self.may_have_failed = false;
         let shape = self.draw_shape();
         if !is_last {
             self.plan_faults();
@@ -189,7 +193,7 @@ impl Run {
             }
             self.step(&chances, &mut server, &mut clients)?;
         }
-        if is_last || self.rng.chance(1, 4) {
+        if is_last || self.rng.chance(1, 3) {
             return self.shut_down(server, clients);
         }
         self.end(server);
@@ -230,11 +234,17 @@ impl Run {
                     DiskOperation::Read,
                 ];
                 let operation = operations[rng.index(operations.len())];
-                let fault = Fault::once(operation, rng.below(150), DiskErrorKind::Failed);
-                self.disk.inject(fault);
+                self.inject(operation, 150);
             }
             _ => {}
         }
+    }
+
+    /// Lets one of the next operations of a kind fail.
+    fn inject(&mut self, operation: DiskOperation, within: u64) {
+        let after = self.rng.below(within);
+        self.disk.inject(Fault::once(operation, after, DiskErrorKind::Failed));
+        self.may_have_failed = true;
     }
 
     /// Starts a server; `None` if the machine crashed or failed meanwhile.
@@ -416,6 +426,11 @@ impl Run {
             self.receive(&mut server, &mut clients)?;
         }
         self.note(&mut server);
+        if self.rng.chance(1, 3) {
+            let operation = [DiskOperation::Write, DiskOperation::Sync, DiskOperation::Rename]
+                [self.rng.index(3)];
+            self.inject(operation, 3);
+        }
         if server.shut_down() {
             self.history.observe_all();
         }
@@ -453,6 +468,13 @@ impl Run {
         let kind = kinds[self.rng.index(kinds.len())];
         if self.trace == Trace::On {
             println!("{kind:?} after {} operations of the disk", self.disk.operation_count());
+        }
+        // What a failed sync left in memory may go before it is read again, or long after.
+        if self.rng.chance(1, 3) {
+            self.disk.evict_pages();
+            if self.may_have_failed {
+                self.ending = Ending::PowerLoss;
+            }
         }
         if kind != CrashKind::KeepAll {
             self.ending = Ending::PowerLoss;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use busload_io::{Clock, Disk, DiskErrorKind};
+use busload_io::{Clock, Disk, DiskErrorKind, DiskOperation};
 use busload_log::{Lsn, Progress, remove_covered, remove_spares};
 
 use crate::{
@@ -204,7 +204,10 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             if newest.is_some_and(|newest| lsn <= newest) && kept.len() < KEPT_COUNT {
                 match Snapshot::open(&disk, lsn) {
                     Ok(snapshot) => kept.push(snapshot),
-                    Err(SnapshotError::Disk(error)) => return Err(error.into()),
+                    // A start reads over a bad sector, too.
+                    Err(SnapshotError::Disk(error)) if error.operation != DiskOperation::Read => {
+                        return Err(error.into());
+                    }
                     Err(error) => log::warn!("{error}"),
                 }
             }

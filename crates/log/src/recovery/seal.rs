@@ -30,7 +30,6 @@ pub(super) fn seal<D: Disk>(
     let (last_lsn, last_number) = (report.last_lsn, walked.last_number());
     let log_id = walked.log_id.unwrap_or(fresh_id);
     // First the steps that may free space on a full disk.
-    remove_temporaries(&disk)?;
     if last.is_some_and(|last| last_number < last.number) {
         let kept =
             LastSegment { log_id, number: last_number, durable: last_lsn, clean_shutdown: false };
@@ -84,7 +83,8 @@ fn remove_behind<D: Disk>(
     Ok(())
 }
 
-fn remove_temporaries<D: Disk>(disk: &D) -> Result<(), OpenError> {
+/// Removes the files that have no final name, spares included.
+pub(super) fn remove_temporaries<D: Disk>(disk: &D) -> Result<(), OpenError> {
     for name in disk.list()? {
         if NameKind::of(&name) == NameKind::Temporary {
             disk.remove(&name)?;
@@ -94,7 +94,8 @@ fn remove_temporaries<D: Disk>(disk: &D) -> Result<(), OpenError> {
 }
 
 /// Gives the zeros after the last frame back to the file system. A torn tail stays, so that people
-/// can inspect it: the next segment's header says where the log continues.
+/// can inspect it: the next segment's header says where the log continues. So does what is behind
+/// the last frame of a segment that was another before: a torn tail may be in it.
 fn cut_unused_end<D: Disk>(
     disk: &D,
     segments: &[Segment<D::File>],
@@ -102,6 +103,7 @@ fn cut_unused_end<D: Disk>(
 ) -> Result<(), OpenError> {
     if let Some(last) = segments.last()
         && walked.torn_tail.is_none()
+        && last.header.is_none_or(|(header, _)| !header.is_reused)
         && walked.end < last.bytes
     {
         disk.truncate(&last.file, walked.end)?;

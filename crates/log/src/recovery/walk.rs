@@ -64,7 +64,12 @@ pub(crate) struct FramePosition {
 
 impl Unsynced {
     fn note(&mut self, header: &FrameHeader, index: usize, offset: u64) {
-        let last_lsn = Lsn(header.next_lsn().0 - 1);
+        // The mark of a clean shutdown names everything durable but itself. The next segment names
+        // its checksum, so it stays until a later record is durable.
+        let last_lsn = match header.record_count {
+            0 => header.next_lsn(),
+            _ => Lsn(header.next_lsn().0 - 1),
+        };
         self.frames.push_back(FramePosition { index, offset, last_lsn });
         self.see(header.durable);
     }

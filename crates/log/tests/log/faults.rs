@@ -143,6 +143,37 @@ fn a_start_makes_durable_what_a_failed_sync_left_in_memory() {
     }
 }
 
+/// Segments that follow name the checksum of the mark of a clean shutdown.
+#[test]
+fn a_start_makes_the_mark_of_a_clean_shutdown_durable() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, short_segments(), 1);
+    rig.append(b"first", SyncPolicy::Always);
+    rig.flush();
+    rig.settle();
+    disk.inject(Fault::forever(DiskOperation::Sync, 0, DiskErrorKind::Failed).on("0"));
+    rig.writer().close();
+    rig.settle();
+    assert!(rig.log.progress.failure().is_some());
+    let oracle = rig.oracle.clone();
+    drop(rig);
+    disk.clear_faults();
+
+    let mut rig =
+        Rig::reopen(&disk, short_segments(), 1, oracle, promise_of(CrashKind::KeepAll)).unwrap();
+    rig.append(b"second", SyncPolicy::Always);
+    rig.flush();
+    rig.settle();
+    assert_eq!(rig.log.progress.durable().0, 2);
+    let oracle = rig.oracle.clone();
+    drop(rig);
+    disk.evict_pages();
+    let left = disk.crash(&mut SimRng::new(1), CrashKind::DropUnsynced);
+    let rig = Rig::reopen(&left, short_segments(), 1, oracle, promise_of(CrashKind::DropUnsynced))
+        .unwrap();
+    assert_eq!(rig.log.report.records, 2);
+}
+
 /// This holds even where the log itself syncs nothing: the helper syncs the segments that the log
 /// has left.
 #[test]

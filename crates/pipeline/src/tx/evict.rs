@@ -19,12 +19,15 @@
 //! All of it happens before the command has looked at anything; keys that the command names, or any
 //! command of an EXEC, are not evicted for it, nor are keys that a sliced command has locked.
 //!
-//! A request evicts a bounded number of keys. If that is not enough (a value as large as many
-//! others), the write is refused, and housekeeping makes the room for the next attempt.
+//! A turn evicts a bounded number of keys, and one more for each key that is written. If that is
+//! not enough (a value as large as many others), the write may bring the cache a little above its limit, and the
+//! requests behind it and housekeeping evict more. A write that needs still more room is refused;
+//! housekeeping makes the room for the next attempt. If a cache holds nothing but keys that the
+//! command names, these are evicted, too: as if that had happened before the command came.
 //! Housekeeping also evicts what is above a limit for another reason: a limit was lowered, or an
 //! index grew.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use busload_log::Reservation;
 use busload_tables::{KeyHash, TableId, effect};
@@ -39,8 +42,9 @@ use crate::{
     command::{Command, Flags},
     error::CommandError,
     limits::{
-        EVICTED_KEYS_PER_REQUEST, EVICTED_KEYS_PER_TURN, GARBAGE_STEPS_UNDER_PRESSURE,
-        SLICED_ARGS_MIN, SPACE_COUNT,
+        EVICTED_BYTES_PER_REQUEST, EVICTED_KEYS_PER_TURN, EVICTION_SLACK_BYTES,
+        EVICTION_SLACK_SHARE, GARBAGE_STEPS_UNDER_PRESSURE, HOUSEKEEPING_INTERVAL, SLICED_ARGS_MIN,
+        SPACE_COUNT,
     },
     session::{Queue, Session},
 };
@@ -65,6 +69,8 @@ pub(super) struct EvictionState {
     tables: Vec<TableId>,
     /// Room that the last refused write would have needed.
     wanted: Option<(Scope, u64)>,
+    /// Number of keys that this turn may still evict, beside one for each key that is written.
+    budget: usize,
 }
 
 /// Result of evicting some keys.
@@ -86,11 +92,16 @@ impl Tx {
         args: &Args<'_>,
     ) -> Result<(), Refusal> {
         let queue = session.multi.as_deref().filter(|_| command.name == "exec");
+        let request_bytes = args.request_bytes() as u64;
         let more = match queue {
-            None => args.request_bytes() as u64,
-            Some(queue) => needing(queue).map(|(_, args)| args.request_bytes() as u64).sum(),
+            // The commands were checked when they were queued; what no cache can give way to is not
+            // refused now.
+            Some(queue) if !self.catalog.evicting().is_empty() => {
+                needing(queue).map(|(_, args)| args.request_bytes() as u64).sum()
+            }
+            _ => request_bytes,
         };
-        let more = self.with_rounding(more);
+        let more = self.with_rounding(Scope::All, more);
         if !self.is_held_within_limit(more) {
             self.make_room_in(Scope::All, more, session, command, args)?;
         }
@@ -99,7 +110,8 @@ impl Tx {
         }
         if let Some(queue) = queue {
             for (scope, more) in self.needs_of_queue(session, queue) {
-                self.make_room_in(scope, self.with_rounding(more), session, command, args)?;
+                let more = self.with_rounding(scope, more);
+                self.make_room_in(scope, more, session, command, args)?;
             }
             return Ok(());
         }
@@ -107,16 +119,24 @@ impl Tx {
         for index in command.keys.indexes(args.len()) {
             let scope = scope_of(self.catalog.memory_table(session.space, args.at(index)));
             if last.replace(scope) != Some(scope) {
+                let more = self.with_rounding(scope, request_bytes);
                 self.make_room_in(scope, more, session, command, args)?;
             }
         }
         Ok(())
     }
 
-    /// Evicts some of what is above the limits. Returns whether it has to be called again soon.
-    pub(super) fn evict_excess(&mut self) -> bool {
+    /// Begins a turn, which evicts a bounded number of keys.
+    #[inline]
+    pub(super) fn start_turn_of_eviction(&mut self) {
+        self.eviction.budget = EVICTED_KEYS_PER_TURN;
+    }
+
+    /// Evicts some of what is above the limits. Returns the time after which it has to be called
+    /// again, if it has to.
+    pub(super) fn evict_excess(&mut self) -> Option<Duration> {
         if self.catalog.evicting().is_empty() {
-            return false;
+            return None;
         }
         self.eviction.protected.clear();
         let wanted = self.eviction.wanted.take();
@@ -124,27 +144,29 @@ impl Tx {
             self.catalog.evicting().iter().map(|table| Scope::Table(owner_of(*table))).collect();
         scopes.push(Scope::All);
         scopes.dedup();
-        let mut again = false;
+        let mut again: Option<Duration> = None;
         for scope in scopes {
             let wanted = wanted.filter(|(of, _)| *of == scope);
             let more = wanted.map_or(0, |(_, more)| more);
-            match self.evict_until_fits(scope, more, EVICTED_KEYS_PER_TURN) {
-                Ok(Evicted { fits: true, .. } | Evicted { keys: 0, .. }) => {}
-                Ok(_) => {
-                    again = true;
-                    self.eviction.wanted = wanted.or(self.eviction.wanted);
-                }
+            let evicted = self.evict_until_fits(scope, more, self.eviction.budget);
+            let keys = evicted.as_ref().map_or(0, |evicted| evicted.keys);
+            self.eviction.budget -= keys.min(self.eviction.budget);
+            let wait = match evicted {
+                Ok(Evicted { fits: true, .. } | Evicted { keys: 0, .. }) => continue,
+                Ok(_) => Duration::ZERO,
                 // The log is behind or has no space: later.
-                Err(_) => self.eviction.wanted = wanted.or(self.eviction.wanted),
-            }
+                Err(_) => HOUSEKEEPING_INTERVAL,
+            };
+            self.eviction.wanted = wanted.or(self.eviction.wanted);
+            again = Some(again.map_or(wait, |earlier| earlier.min(wait)));
         }
         again
     }
 
     /// Returns the memory that so many bytes of requests may take. Allocators round by up to a
     /// quarter; a cache, which is always at its limit, has to count that.
-    fn with_rounding(&self, bytes: u64) -> u64 {
-        if self.catalog.evicting().is_empty() { bytes } else { bytes + bytes / 4 }
+    fn with_rounding(&self, scope: Scope, bytes: u64) -> u64 {
+        if self.caches(scope).next().is_none() { bytes } else { bytes + bytes / 4 }
     }
 
     /// Returns the memory of a named table, or of all spaces of `default`.
@@ -167,27 +189,44 @@ impl Tx {
         if scope == Scope::All {
             self.free_garbage();
         }
+        let mut slack = 0;
         if !self.fits(scope, more) {
             if !self.can_fit(scope, more) {
                 return Err(out_of_memory());
             }
             self.protect_keys(session, command, args);
-            let evicted = self.evict_until_fits(scope, more, EVICTED_KEYS_PER_REQUEST)?;
-            if !evicted.fits {
+            let own = keys_written(session, command, args);
+            let keys_max = own + self.eviction.budget;
+            let mut evicted = self.evict_until_fits(scope, more, keys_max)?;
+            if !evicted.fits && evicted.keys == 0 {
+                self.eviction.protected.clear();
+                evicted = self.evict_until_fits(scope, more, keys_max)?;
+            }
+            self.eviction.budget = keys_max - evicted.keys.clamp(own, keys_max);
+            if evicted.keys != 0 {
+                slack = self.slack(scope);
+            }
+            if !evicted.fits && !self.fits(scope, more.saturating_sub(slack)) {
                 if evicted.keys != 0 {
                     self.eviction.wanted = Some((scope, more));
                 }
                 return Err(out_of_memory());
             }
         }
-        if scope == Scope::All && !self.is_held_within_limit(more) {
+        let held = more.saturating_sub(slack);
+        if scope == Scope::All && !self.is_held_within_limit(held) {
             // What was evicted has to be free, too.
             self.free_garbage();
-            if !self.is_held_within_limit(more) {
+            if !self.is_held_within_limit(held) {
                 return Err(out_of_memory());
             }
         }
         Ok(())
+    }
+
+    /// Returns how far above its limit memory may be while keys are being evicted.
+    fn slack(&self, scope: Scope) -> u64 {
+        self.limit(scope).map_or(0, |max| (max / EVICTION_SLACK_SHARE).min(EVICTION_SLACK_BYTES))
     }
 
     /// Evicts until so many bytes more fit, at most `keys_max` keys.
@@ -201,6 +240,7 @@ impl Tx {
         if self.fits(scope, more) {
             return Ok(Evicted { fits: true, keys });
         }
+        let enough = self.used(scope).saturating_sub(EVICTED_BYTES_PER_REQUEST);
         let mut tables = std::mem::take(&mut self.eviction.tables);
         tables.clear();
         tables.extend(self.caches(scope).filter(|table| !self.tables.is_empty(*table)));
@@ -208,21 +248,26 @@ impl Tx {
         let mut outcome = Ok(());
         'tables: for &table in &tables {
             while !self.fits(scope, more) {
-                if keys == keys_max {
+                if keys == keys_max || (keys != 0 && self.used(scope) <= enough) {
                     break 'tables;
                 }
                 match self.evict_one(table) {
                     Ok(true) => keys += 1,
                     Ok(false) => continue 'tables,
+                    // Another cache may not need the log.
                     Err(refusal) => {
                         outcome = Err(refusal);
-                        break 'tables;
+                        continue 'tables;
                     }
                 }
             }
         }
         self.eviction.tables = tables;
-        outcome.map(|()| Evicted { fits: self.fits(scope, more), keys })
+        let fits = self.fits(scope, more);
+        match outcome {
+            Err(refusal) if !fits => Err(refusal),
+            _ => Ok(Evicted { fits, keys }),
+        }
     }
 
     /// Evicts one key, as a transaction of its own. Returns false when it found none.
@@ -299,13 +344,16 @@ impl Tx {
         self.eviction.protected = protected;
     }
 
-    /// Returns how much memory each limited table needs for a transaction.
+    /// Returns how much memory each cache needs for a transaction.
     fn needs_of_queue(&self, session: &Session, queue: &Queue) -> HashMap<Scope, u64> {
         let mut needs = HashMap::new();
         for (command, args) in needing(queue) {
             let mut last = None;
             for index in command.keys.indexes(args.len()) {
                 let scope = scope_of(self.catalog.memory_table(session.space, args.at(index)));
+                if self.caches(scope).next().is_none() {
+                    continue;
+                }
                 if last.replace(scope) != Some(scope) {
                     *needs.entry(scope).or_default() += args.request_bytes() as u64;
                 }
@@ -362,6 +410,16 @@ impl Tx {
         let held = self.tables.memory_used_total() + self.tables.garbage_bytes();
         max == 0 || held + more <= max
     }
+}
+
+/// Returns how many keys a request writes, at least one: it evicts as many beside the turn's
+/// budget.
+fn keys_written(session: &Session, command: &Command, args: &Args<'_>) -> usize {
+    let count = match session.multi.as_deref() {
+        Some(queue) if command.name == "exec" => needing(queue).count(),
+        _ => command.keys.indexes(args.len()).count(),
+    };
+    count.max(1)
 }
 
 fn out_of_memory() -> Refusal {

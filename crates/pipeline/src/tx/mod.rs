@@ -205,7 +205,10 @@ impl Tx {
         if self.parts_abandoned {
             self.end_abandoned_parts();
         }
-        if garbage || excess || self.parts_abandoned { Some(Duration::ZERO) } else { sweep }
+        if garbage || self.parts_abandoned {
+            return Some(Duration::ZERO);
+        }
+        [sweep, excess].into_iter().flatten().min()
     }
 
     /// Ends a transaction in several records whose last record will never come, if the log has
@@ -262,6 +265,7 @@ impl Tx {
     fn start_turn(&mut self, now: Now) {
         self.now = now.monotonic;
         self.now_ms = self.now_ms.max(now.wall_ms);
+        self.start_turn_of_eviction();
         self.filter
             .advance(Gate { written: self.progress.written(), durable: self.progress.durable() });
     }

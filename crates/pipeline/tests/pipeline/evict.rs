@@ -372,3 +372,53 @@ fn a_read_of_an_evicted_key_waits_until_its_eviction_is_durable() {
     assert_eq!(world.replies(&mut reader), ["nil"]);
     assert!(0 < world.stats.evicted_keys_total.get());
 }
+
+/// Executes a command whose words may be longer than a line.
+fn send(server: &mut Server, words: &[&[u8]]) -> String {
+    show_bytes(&server.send(Client::FIRST, words))
+}
+
+/// Nothing else is left that could give way.
+#[test]
+fn a_key_that_fills_its_cache_can_be_written_again() {
+    let mut server = Server::with(with_cache(Some(1 << 20)));
+    let value = vec![b'v'; 600_000];
+    for _ in 0..5 {
+        assert_eq!(send(&mut server, &[b"SET", b"c:large", &value]), "OK");
+        assert_eq!(server.run("STRLEN c:large"), "600000");
+    }
+    assert!(of_table(&mut server, "c", "bytes") < 1 << 20);
+}
+
+/// A turn evicts fewer keys than such a command needs room for.
+#[test]
+fn a_command_over_many_small_keys_is_not_refused_by_a_full_cache() {
+    const MAX: u64 = 4 << 20;
+    let mut server = Server::with(with_cache(Some(MAX)));
+    fill(&mut server, 0, 40_000);
+    let value = [b'v'; 100];
+    for round in 0..20 {
+        let keys: Vec<String> = (0..900).map(|number| format!("c:{round}:{number}")).collect();
+        let pairs = keys.iter().flat_map(|key| [key.as_bytes(), &value[..]]);
+        let words: Vec<&[u8]> = std::iter::once(&b"MSET"[..]).chain(pairs).collect();
+        assert_eq!(send(&mut server, &words), "OK", "round {round}");
+        assert!(of_table(&mut server, "c", "bytes") <= MAX + MAX / 16);
+    }
+    server.housekeep();
+    assert!(of_table(&mut server, "c", "bytes") <= MAX + SLACK_BYTES);
+}
+
+/// A key that a transaction writes twice once counted twice.
+#[test]
+fn a_transaction_in_a_table_that_does_not_evict_is_judged_by_its_commands() {
+    let mut settings = with_cache(Some(1 << 20));
+    settings.tables.push(table("t", Some(1 << 20), Eviction::None));
+    let mut server = Server::with(settings);
+    let value = vec![b'v'; 300_000];
+    assert_eq!(send(&mut server, &[b"SET", b"t:a", &value]), "OK");
+    server.run("MULTI");
+    for _ in 0..3 {
+        assert_eq!(send(&mut server, &[b"SET", b"t:a", &value]), "QUEUED");
+    }
+    assert_eq!(server.run("EXEC"), "[OK, OK, OK]");
+}

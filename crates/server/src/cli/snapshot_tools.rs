@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use busload_io::{Clock, Disk, RealClock};
+use busload_io::{Clock, Disk, DiskOperation, RealClock};
 use busload_log::{Base, Lsn};
 use busload_resp::reply::Reply;
 use busload_snapshot::{Snapshot, SnapshotError, format::snapshot_name, newest_first};
@@ -151,6 +151,10 @@ pub(super) fn newest_valid<D: Disk>(
         match Snapshot::open(disk, lsn).and_then(|found| found.verify(disk).map(|()| found)) {
             Ok(snapshot) => return Ok(Some(snapshot)),
             Err(SnapshotError::Invalid(error)) => out.line(format_args!("problem  {error}")),
+            // As a start does, it takes the one before.
+            Err(SnapshotError::Disk(error)) if error.operation == DiskOperation::Read => {
+                out.line(format_args!("problem  {error}"));
+            }
             Err(error) => return Err(failure(&error)),
         }
     }

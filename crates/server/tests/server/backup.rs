@@ -425,7 +425,7 @@ fn directories_that_hold_something_else_are_refused() {
     let mine = directories.path("mine");
     fs::create_dir_all(mine.join("folder")).unwrap();
     let data = directories.data();
-    for (to, named) in [(&mine, "folder"), (&data, "log"), (&data.join("log"), "last-segment")] {
+    for (to, named) in [(&mine, "folder"), (&data, "log"), (&data.join("log"), "copy.lock")] {
         let refused = run(&["backup", text(to), "--data", text(&data)]);
         assert!(refused.failed(2).contains(named), "{refused:?}");
     }
