@@ -20,12 +20,12 @@
 //! command of an EXEC, are not evicted for it, nor are keys that a sliced command has locked.
 //!
 //! A turn evicts a bounded number of keys, and one more for each key that is written. If that is
-//! not enough (a value as large as many others), the write may bring the cache a little above its limit, and the
-//! requests behind it and housekeeping evict more. A write that needs still more room is refused;
-//! housekeeping makes the room for the next attempt. If a cache holds nothing but keys that the
-//! command names, these are evicted, too: as if that had happened before the command came.
-//! Housekeeping also evicts what is above a limit for another reason: a limit was lowered, or an
-//! index grew.
+//! not enough (a value as large as many others), the write may bring the cache a little above its
+//! limit, and the requests behind it and housekeeping evict more. A write that needs still more
+//! room is refused; housekeeping makes the room for the next attempt. If a cache holds nothing but
+//! keys that the command names, these are evicted, too: as if that had happened before the command
+//! came. Housekeeping also evicts what is above a limit for another reason: a limit was lowered, or
+//! an index grew.
 
 use std::{collections::HashMap, time::Duration};
 
