@@ -57,7 +57,10 @@ pub enum BackupError {
     Corrupt { path: PathBuf, what: String },
     #[error("no snapshot that can be restored is left, and the log does not begin with segment 1")]
     NothingLeft,
-    #[error("{} is not empty; expected a new or an empty directory", path.display())]
+    #[error(
+        "there is {}: the directory is not empty; expected a new or an empty one",
+        path.display()
+    )]
     NotEmpty { path: PathBuf },
 }
 

@@ -7,10 +7,11 @@
 //!                                          manifest
 //! ```
 //!
-//! **Nobody is asked.** Snapshots and full segments never change, and a segment in use only grows.
-//! So a backup opens all files that it needs, which then stay readable when the server removes
-//! them, and copies what it finds. It takes a segment in use up to its last whole frame, and syncs
-//! the segment before it counts on that frame.
+//! **Nobody is asked.** Snapshots and full segments do not change, and a segment in use only grows:
+//! while the backup holds `copy.lock`, the server removes segments that snapshots cover and does
+//! not use their files again. So a backup opens all files that it needs, which then stay readable,
+//! and copies what it finds. It takes a segment in use up to its last whole frame, and syncs the
+//! segment before it counts on that frame.
 //!
 //! **Consistency.** A backup holds everything up to one LSN: all that was answered before it began,
 //! but for tables that are not logged. Frames prove by their checksums that they follow one another

@@ -44,8 +44,7 @@ impl Binary {
     pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
         let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
         let (redis, valkey) = ("redis-server".into(), "valkey-server".into());
-        let redis_arguments = Vec::new();
-        Starter { busload, redis, valkey, arguments, redis_arguments, cpus, directory }
+        Starter { busload, redis, valkey, arguments, cpus, directory }
     }
 }
 
@@ -197,8 +196,6 @@ pub struct Starter {
     pub valkey: PathBuf,
     /// Further arguments for busload.
     pub arguments: Vec<String>,
-    /// Further arguments for redis-server.
-    pub redis_arguments: Vec<String>,
     pub cpus: Option<CpuList>,
     /// Parent of the servers' directories.
     pub directory: PathBuf,
@@ -260,7 +257,6 @@ impl Starter {
                 command.arg("--dir").arg(&directory).args(["--save", "", "--daemonize", "no"]);
                 command.args(["--appendonly", append_only, "--appendfsync", append_fsync]);
                 command.args(["--auto-aof-rewrite-percentage", "0"]).args(launch.arguments);
-                command.args(&self.redis_arguments);
                 command
             }
             ServerKind::Null => {

@@ -18,10 +18,10 @@
 //! **Durability.** A record at or below [`Progress::written`] survives the end of this process, one
 //! at or below [`Progress::durable`] a power loss. Watermarks never go back.
 //!
-//! **Space.** [`LogWriter::reserve`] answers `Granted` only when the record fits into segments
-//! whose zeros are on disk, so a write of the log cannot fail for lack of space. A full disk shows
-//! as [`Reservation::NoSpace`] before anything has changed, and clears by itself once there is
-//! space.
+//! **Space.** [`LogWriter::reserve`] answers `Granted` only when the record fits into segments that
+//! are whole on disk, of zeros or of the bytes of one that snapshots cover, so a write of the log
+//! cannot fail for lack of space. A full disk shows as [`Reservation::NoSpace`] before anything has
+//! changed, and clears by itself once there is space.
 //!
 //! **Overload.** The bytes handed over and not yet written are bounded; beyond the bound `reserve`
 //! answers [`Reservation::Behind`].

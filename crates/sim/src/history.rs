@@ -212,7 +212,7 @@ fn difference(expected: &Contents, found: &Contents, now_ms: i64) -> Option<Stri
 }
 
 /// Formats a key for people.
-pub fn show_key(key: &Key) -> String {
+fn show_key(key: &Key) -> String {
     format!("{:?} {}", key.0, key.1.escape_ascii())
 }
 

@@ -9,7 +9,7 @@
 //!  observed ------------------> Model (plain maps, one command after the other)
 //!                                  |
 //!  crash, restart: contents == contents of the model after some prefix of its transactions,
-//!  which includes every transaction that a client was told of, or whose effects it has seen
+//!  which includes every transaction that a client saw acknowledged, or whose effects it saw
 //! ```
 //!
 //! **Steps.** One thread makes one random event happen after the other: a client sends or reads, a

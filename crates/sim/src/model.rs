@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use busload_resp::reply::{NullKind, Reply};
 
-use crate::history::{Changes, Contents, Entry, History, Key, Needs, Table, show_key};
+use crate::history::{Changes, Contents, Entry, History, Key, Needs, Table};
 
 mod commands;
 
@@ -241,12 +241,6 @@ impl Model {
             self.cells.entry(key).or_default().needs = own;
         }
         needs.join(own)
-    }
-
-    /// Returns the current contents, for people.
-    pub fn show(&self) -> String {
-        let keys = self.cells.iter().filter(|(_, cell)| cell.entry.is_some());
-        keys.map(|(key, _)| show_key(key)).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -94,8 +94,6 @@ pub struct Server {
     batch: RequestBatch,
     /// Clients' end of the network.
     pub clients: SimClients,
-    /// Counters of the stages.
-    pub stats: Arc<Stats>,
     /// The model beside the server; `None` until it is known what survived.
     pub model: Option<Model>,
     now_ms: i64,
@@ -175,7 +173,7 @@ impl Server {
         let net_options =
             SimNetOptions { piece_bytes_max: shape.piece_bytes_max, ..SimNetOptions::default() };
         let (net, clients) = SimNet::new(busload_io::Rng::next_u64(rng), net_options);
-        let net = NetStage::new(net, progress.clone(), Arc::clone(&stats), &settings);
+        let net = NetStage::new(net, progress.clone(), stats, &settings);
         Ok(Server {
             net,
             tx,
@@ -187,7 +185,6 @@ impl Server {
             clock: clock.clone(),
             batch: RequestBatch::default(),
             clients,
-            stats,
             model: None,
             now_ms: report.wall_ms.unwrap_or(i64::MIN).max(clock.wall_ms()),
             trace: shape.trace,

@@ -167,6 +167,7 @@ fn measure(
     let reads = usize::try_from(arguments.reads).context("a number of reads")?;
     let keys = case.trace.keys(arguments.keys, reads, u64::try_from(round)?);
     let mut client = CacheAside::connect(server.resp(), arguments.value_bytes)?;
+    case.policy.set_up(&mut client, arguments.memory)?;
     let (filling, counted) = keys.split_at(keys.len() / FILLING_SHARE);
     let began_ns = now_ns();
     client.play(filling, arguments.pipeline)?;
@@ -192,7 +193,7 @@ impl Policy {
         }
     }
 
-    /// Starts a server with so much memory.
+    /// Starts a server, busload with so much memory.
     fn start(self, starter: &Starter, cleanup: &Cleanup, memory: u64) -> Result<server::Server> {
         let data = cleanup.directory(&starter.directory)?;
         let launch = |kind| Launch {
@@ -202,23 +203,26 @@ impl Policy {
             reply_bytes: 0,
             arguments: &[],
         };
-        let redis = |policy: &str| {
-            let arguments = ["--maxmemory", &memory.to_string(), "--maxmemory-policy", policy];
-            let redis_arguments = arguments.map(str::to_owned).to_vec();
-            Starter { redis_arguments, ..starter.clone() }
-        };
         match self {
             Policy::BusloadS3Fifo => {
                 let url = format!("memory:?sync=off&evict=s3-fifo&memory_max={memory}");
                 let table = server::Table { name: client::TABLE, url };
                 starter.launch(cleanup, data, &launch(ServerKind::Busload), &[table])
             }
-            Policy::RedisLru => {
-                redis("allkeys-lru").launch(cleanup, data, &launch(ServerKind::Redis), &[])
-            }
-            Policy::RedisLfu => {
-                redis("allkeys-lfu").launch(cleanup, data, &launch(ServerKind::Redis), &[])
+            Policy::RedisLru | Policy::RedisLfu => {
+                starter.launch(cleanup, data, &launch(ServerKind::Redis), &[])
             }
         }
+    }
+
+    /// Gives a server the settings that it was not started with.
+    fn set_up(self, client: &mut CacheAside, memory: u64) -> Result<()> {
+        let policy = match self {
+            Policy::BusloadS3Fifo => return Ok(()),
+            Policy::RedisLru => "allkeys-lru",
+            Policy::RedisLfu => "allkeys-lfu",
+        };
+        client.set("maxmemory", &memory.to_string())?;
+        client.set("maxmemory-policy", policy)
     }
 }

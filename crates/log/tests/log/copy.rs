@@ -62,9 +62,9 @@ fn a_copy_with_the_same_id_has_the_same_bytes() {
     for segment in segments(&disk) {
         let to = SimDisk::new();
         let id = CopyId { log_id: segment.log_id(), previous: segment.begin().checksum };
-        let mut told = 0;
+        let mut reported = 0;
         let copied =
-            copy(&disk, &segment, Until::End, &to, id, &mut |bytes| told += bytes).unwrap();
+            copy(&disk, &segment, Until::End, &to, id, &mut |bytes| reported += bytes).unwrap();
         assert_eq!(copied.end, copied.scanned.end);
         let (name, scanned) = (copied.name.clone(), copied.scanned);
         let written = copied.file.finish(&name).unwrap();
@@ -72,7 +72,7 @@ fn a_copy_with_the_same_id_has_the_same_bytes() {
         let used = usize::try_from(scanned.bytes).unwrap();
         assert!(original[..used] == copy[..], "{name}");
         assert!(original[used..].iter().all(|&byte| byte == 0), "only zeros are left out");
-        assert_eq!((written.bytes, told), (scanned.bytes, scanned.bytes));
+        assert_eq!((written.bytes, reported), (scanned.bytes, scanned.bytes));
         assert_eq!(written.checksum, crc32c::crc32c(copy));
     }
 }

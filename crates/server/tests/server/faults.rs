@@ -235,7 +235,7 @@ impl Report {
 }
 
 impl Ran {
-    /// Asserts that people are told of the failure, and that a process that cannot go on says so
+    /// Asserts that a message names the failure, and that a process that cannot go on says so
     /// with its exit code.
     fn assert_named(&self, fault: Fault, what: &str) {
         let name = Path::new(&self.report.path).file_name().unwrap().to_str().unwrap();

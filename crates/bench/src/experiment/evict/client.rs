@@ -66,6 +66,16 @@ impl CacheAside {
         Ok(hits)
     }
 
+    /// Changes a setting of the server.
+    pub fn set(&mut self, setting: &str, value: &str) -> Result<()> {
+        write!(self.requests, "CONFIG SET {setting} {value}\r\n")?;
+        self.send()?;
+        match self.read_line()?.as_str() {
+            "+OK" => Ok(()),
+            line => bail!("CONFIG SET {setting} {value}: {line}"),
+        }
+    }
+
     /// Returns a number that INFO shows.
     pub fn info(&mut self, section: &str, field: &str) -> Result<u64> {
         write!(self.requests, "INFO {section}\r\n")?;
