@@ -47,6 +47,23 @@ impl Client {
         self.sent.is_empty()
     }
 
+    /// Says which request waits for its reply, if one does, and whether it was executed.
+    pub fn waiting(&self, server: &Server) -> Option<String> {
+        let first = self.sent.front()?;
+        let executed = server.executed.get(&self.port()).map_or(0, Vec::len);
+        let done = if self.replied < executed { "executed" } else { "not executed" };
+        Some(format!(
+            "client {}: {} ({done}) and {} more",
+            self.id.0,
+            show(first),
+            self.sent.len() - 1
+        ))
+    }
+
+    fn port(&self) -> u16 {
+        u16::try_from(self.id.0).expect("few clients")
+    }
+
     /// Sends some requests, unless too many wait already.
     pub fn send_some(&mut self, clients: &SimClients, rng: &mut SimRng, workload: &mut Workload) {
         for _ in 0..=rng.below(BURST_MAX) {
@@ -123,7 +140,7 @@ impl Client {
         let requests: Vec<Request> = self.sent.iter().cloned().collect();
         let mut hash = 0_u64;
         for (reply, request) in self.replies(&server.clients.clone())?.iter().zip(requests) {
-            let port = u16::try_from(self.id.0).expect("few clients");
+            let port = self.port();
             let executed =
                 server.executed.get(&port).and_then(|executed| executed.get(self.replied));
             let Some(executed) = executed else {

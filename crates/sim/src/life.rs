@@ -415,7 +415,13 @@ impl Run {
                 return Ok(());
             }
             if QUIET_ROUNDS <= rounds {
-                return Err("some requests were never answered".into());
+                let waiting = clients.iter().filter_map(|client| client.waiting(&server));
+                let waiting: Vec<_> = waiting.collect();
+                return Err(format!(
+                    "never answered: {}; {}",
+                    waiting.join(", "),
+                    server.progress_text()
+                ));
             }
             rounds += 1;
             self.clock.advance(Duration::from_millis(20));

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -88,6 +88,8 @@ pub struct Server {
     stage: LogStage<SimDisk>,
     helper: ZeroHelper<SimDisk>,
     snapshots: Coroutine,
+    /// Why the thread of the snapshots could not begin, which ends a start.
+    snapshots_refused: Arc<OnceLock<String>>,
     control: Arc<busload_snapshot::Control>,
     progress: Progress,
     clock: SimClock,
@@ -164,8 +166,16 @@ impl Server {
                 )
             }
         };
-        let body = |turns: &Turns| {
-            let Ok(mut maintenance) = maintenance() else { return };
+        let snapshots_refused = Arc::<OnceLock<String>>::default();
+        let not_prepared = Arc::clone(&snapshots_refused);
+        let body = move |turns: &Turns| {
+            let mut maintenance = match maintenance() {
+                Ok(maintenance) => maintenance,
+                Err(error) => {
+                    let _ = not_prepared.set(error.to_string());
+                    return;
+                }
+            };
             while turns.pass().is_ok() {
                 maintenance.turn(&mut |_| turns.pause());
             }
@@ -180,6 +190,7 @@ impl Server {
             stage,
             helper,
             snapshots: Coroutine::start(body, turns),
+            snapshots_refused,
             control,
             progress,
             clock: clock.clone(),
@@ -205,9 +216,17 @@ impl Server {
         self.now_ms
     }
 
-    /// Returns why the log has failed, if it has.
+    /// Returns why the server cannot go on, if it cannot.
     pub fn failure(&self) -> Option<String> {
-        self.progress.failure().map(|failure| failure.to_string())
+        let failure = self.progress.failure().map(|failure| failure.to_string());
+        failure.or_else(|| self.snapshots_refused.get().cloned())
+    }
+
+    /// Says how far the log and the snapshots are.
+    pub fn progress_text(&self) -> String {
+        let (written, durable) = (self.progress.written(), self.progress.durable());
+        let snapshots = self.control.status();
+        format!("the log is written to {written:?}, durable to {durable:?}; {snapshots:?}")
     }
 
     /// Runs one turn of net and tx, as in one loop.
