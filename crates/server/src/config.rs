@@ -34,6 +34,7 @@ use busload_pipeline::{
     settings::{About, Settings, SourceTable, TableSettings},
 };
 use busload_postgres::Environment;
+use busload_snapshot::limits::CPU_PERCENT_SINGLE;
 use log::LevelFilter;
 
 pub use chunks::{ChunksSettings, Contents};
@@ -233,7 +234,7 @@ fn resolve(
     };
     let log_level = options.log_level.unwrap_or(LevelFilter::Info);
     let http_threads = options.http_threads.unwrap_or(NonZeroUsize::MIN);
-    let snapshots = snapshot_settings(options.snapshot_log, options.snapshot_cpu);
+    let snapshots = snapshot_settings(options.snapshot_log, options.snapshot_cpu, machine);
     Ok(Config {
         snapshots,
         data,
@@ -305,7 +306,11 @@ fn split_tables(
     Ok(by_kind)
 }
 
-fn snapshot_settings(log: Option<SnapshotLog>, cpu: Option<u32>) -> busload_snapshot::Settings {
+fn snapshot_settings(
+    log: Option<SnapshotLog>,
+    cpu: Option<u32>,
+    machine: &Machine,
+) -> busload_snapshot::Settings {
     let default = busload_snapshot::Settings::default();
     busload_snapshot::Settings {
         automatic: log != Some(SnapshotLog::Never),
@@ -313,7 +318,10 @@ fn snapshot_settings(log: Option<SnapshotLog>, cpu: Option<u32>) -> busload_snap
             Some(SnapshotLog::Bytes(Size(bytes))) => bytes,
             _ => default.log_bytes_min,
         },
-        cpu_percent: cpu.unwrap_or(default.cpu_percent),
+        cpu_percent: cpu.unwrap_or(match machine.processors {
+            1 => CPU_PERCENT_SINGLE,
+            _ => default.cpu_percent,
+        }),
     }
 }
 

@@ -34,6 +34,7 @@ mod maintenance;
 mod make;
 mod pacer;
 mod partition;
+mod prepare;
 mod reader;
 mod writer;
 

@@ -16,7 +16,11 @@ pub const PARTITION_BYTES_MIN: u64 = 32 * 1024 * 1024;
 pub const PARTITION_FRACTION: u64 = 32;
 
 /// Most partitions of a snapshot, as a power of two.
-pub const PARTITION_BITS_MAX: u32 = 8;
+pub const PARTITION_BITS_MAX: u32 = 7;
+
+/// Records of the log of which a snapshot notes the partition, a byte for each, when it first reads
+/// them. Further ones are decoded once for each partition.
+pub const NOTED_RECORDS_MAX: usize = 32 * 1024 * 1024;
 
 /// Length of unsynced writes at which a snapshot's file is synced, so that they never fill the
 /// device's queue ahead of a sync of the log.
@@ -43,11 +47,15 @@ pub const LOG_BYTES_MIN: u64 = 64 * 1024 * 1024;
 /// Default share of one processor that making a snapshot takes, in percent.
 pub const CPU_PERCENT: u32 = 25;
 
+/// The same where there is only one processor, which then serves the less meanwhile.
+pub const CPU_PERCENT_SINGLE: u32 = 10;
+
 /// Longest pause that the pacer makes at once.
 pub const PAUSE_MAX_MS: u64 = 100;
 
-/// Growth of the log, in lengths at which a snapshot is due, from which the share grows as well.
-pub const CATCH_UP_FACTOR: u64 = 4;
+/// Length of the log behind the last snapshot, in lengths of the contents, from which the share
+/// grows with it.
+pub const CATCH_UP_FACTOR: u64 = 8;
 
 /// Interval at which the thread looks how much the log has grown.
 pub const LOOK_INTERVAL_MS: u64 = 500;

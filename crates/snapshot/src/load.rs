@@ -9,14 +9,16 @@ use std::{
 use busload_io::{Disk, DiskError};
 use busload_log::Lsn;
 use busload_tables::{
-    TableId, Tables,
+    HashPrefix, TableId, Tables,
     effect::{ApplyError, Replayer, decode},
-    limits::REPLAY_GROUP_BYTES,
 };
 
 use crate::{
-    Catalogue, Snapshot, SnapshotError, format::lsn_of_name, limits::READ_AHEAD_BYTES,
+    Catalogue, Snapshot, SnapshotError,
+    format::lsn_of_name,
+    limits::READ_AHEAD_BYTES,
     make::MakeError,
+    prepare::{prepared_tables, push_groups},
 };
 
 /// Contents of a snapshot that was loaded.
@@ -53,17 +55,10 @@ where
     D::File: Sync,
 {
     let mut catalogue = Catalogue::default();
-    let mut tables = Tables::new(snapshot.header().seed);
     let record = snapshot.catalogue(disk)?;
     catalogue.note(&record).map_err(ApplyError::from)?;
-    let mut replayer = Replayer::new(&mut tables);
-    replayer.push(&record)?;
-    replayer.finish();
-    for (table, entries) in estimate(disk, snapshot)? {
-        if tables.exists(table) {
-            tables.reserve(table, entries);
-        }
-    }
+    let expected: Vec<_> = estimate(disk, snapshot)?.into_iter().collect();
+    let mut tables = prepared_tables(snapshot.header().seed, &record, &expected, HashPrefix::ALL)?;
     let mut replayer = Replayer::new(&mut tables);
     let (sender, receiver) = mpsc::channel::<Result<Vec<u8>, SnapshotError>>();
     let ahead = ReadAhead::default();
@@ -146,19 +141,4 @@ impl Drop for OpenWhenDropped<'_> {
     fn drop(&mut self) {
         self.0.remove(usize::MAX);
     }
-}
-
-/// Pushes effects in groups that the replayer decodes ahead.
-fn push_groups(replayer: &mut Replayer<'_>, block: &[u8]) -> Result<(), ApplyError> {
-    let mut effects = decode(block);
-    let mut start = 0;
-    while let Some(effect) = effects.next() {
-        effect?;
-        let end = effects.offset();
-        if REPLAY_GROUP_BYTES / 2 <= end - start {
-            replayer.push(&block[start..end])?;
-            start = end;
-        }
-    }
-    replayer.push(&block[start..])
 }

@@ -28,8 +28,8 @@ pub struct Settings {
     /// Least length of the log behind the last snapshot at which another is made. If that snapshot
     /// is longer, its length counts.
     pub log_bytes_min: u64,
-    /// Share of one processor that making a snapshot takes, in percent. When the log has grown to
-    /// more than four times the length at which a snapshot is due, the share grows as well.
+    /// Share of one processor that making a snapshot takes, in percent. While the log behind the
+    /// last one is longer than eight times the contents, the share grows with it.
     pub cpu_percent: u32,
 }
 
@@ -347,7 +347,9 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
     }
 
     fn make_paced(&self, wanted: Wanted, pause: Pause<'_>) -> Result<Option<Summary>, MakeError> {
-        let catch_up_bytes = self.due_bytes().saturating_mul(CATCH_UP_FACTOR).max(1);
+        // There may be no snapshot yet whose length says how much there is to do.
+        let contents_bytes = self.due_bytes().max((self.memory_bytes)());
+        let catch_up_bytes = contents_bytes.saturating_mul(CATCH_UP_FACTOR).max(1);
         let share = || {
             let growth = self.log_bytes() as f64 / catch_up_bytes as f64;
             f64::from(self.settings.cpu_percent) / 100.0 * growth.max(1.0)

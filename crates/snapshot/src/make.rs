@@ -3,7 +3,7 @@
 use busload_io::{Disk, DiskError};
 use busload_log::{Base, Lsn, OpenError, Read, ReplayError, read_durable};
 use busload_tables::{
-    Tables,
+    HashPrefix, Tables,
     effect::{self, ApplyError, Effect, PartPosition},
 };
 
@@ -11,7 +11,8 @@ use crate::{
     Catalogue, Pace, Snapshot, SnapshotError, Stopped, Summary,
     format::Header,
     limits::{PACED_BYTES, PARTITION_BITS_MAX, PARTITION_BYTES_MIN, PARTITION_FRACTION},
-    partition::{PartitionReplay, overlapping},
+    partition::{Concern, Overlap, PartitionReplay, RecordPartitions},
+    prepare::prepared_tables,
     writer::{SnapshotWriter, discard},
 };
 
@@ -80,6 +81,7 @@ pub fn make<D: Disk>(
 struct Plan {
     header: Header,
     base: Option<Base>,
+    records: RecordPartitions,
 }
 
 impl Plan {
@@ -91,6 +93,10 @@ impl Plan {
     ) -> Result<Option<Self>, MakeError> {
         let Wanted { durable, seed, partition_bits } = wanted;
         let base = snapshot.map(Snapshot::base);
+        let seed = snapshot.map_or(seed, |snapshot| snapshot.header().seed);
+        let base_lsn = base.map_or(Lsn(0), |base| base.lsn);
+        let mut records = RecordPartitions::new(partition_bits, base_lsn);
+        let hashing = Tables::new(seed);
         let mut open_since = None;
         let read = read_paced(disk, base.as_ref(), durable, pace, &mut |lsn, record| {
             if effect::is_part(record)
@@ -103,11 +109,11 @@ impl Plan {
                     PartPosition::Last => open_since = None,
                 }
             }
-            Ok(())
+            Ok(records.note(record, &hashing)?)
         })?;
         let Some(read) = read else { return Ok(None) };
         let lsn = open_since.map_or(durable, |first: Lsn| Lsn(first.0 - 1));
-        if lsn <= base.map_or(Lsn(0), |base| base.lsn) {
+        if lsn <= base_lsn {
             return Ok(None);
         }
         let header = Header {
@@ -115,10 +121,10 @@ impl Plan {
             lsn,
             segment: read.segment,
             wall_ms: read.wall_ms,
-            seed: snapshot.map_or(seed, |snapshot| snapshot.header().seed),
+            seed,
             partition_bits,
         };
-        Ok(Some(Self { header, base }))
+        Ok(Some(Self { header, base, records }))
     }
 
     fn write<D: Disk>(
@@ -131,27 +137,37 @@ impl Plan {
         let base_catalogue = snapshot.map(|snapshot| snapshot.catalogue(disk)).transpose()?;
         let base_catalogue = base_catalogue.unwrap_or_default();
         let mut catalogue = Catalogue::default();
-        for partition in 0..1 << self.header.partition_bits {
-            let mut tables = Tables::new(self.header.seed);
+        // Partitions are about equally large.
+        let mut expected = Vec::new();
+        for partition in 0..1_u64 << self.header.partition_bits {
+            let prefix = HashPrefix { bits: self.header.partition_bits, value: partition };
+            let mut tables = prepared_tables(self.header.seed, &base_catalogue, &expected, prefix)?;
             catalogue = Catalogue::default();
             catalogue.note(&base_catalogue).map_err(ApplyError::from)?;
-            let mut replay =
-                PartitionReplay::new(&mut tables, self.header.partition_bits, partition);
-            replay.push(&base_catalogue)?;
+            let mut replay = PartitionReplay::new(&mut tables, prefix);
             if let Some(snapshot) = snapshot {
-                for older in overlapping(snapshot.header(), &self.header, partition) {
+                let overlap = Overlap::new(snapshot.header(), self.header.seed, prefix);
+                for older in overlap.partitions.clone() {
                     for block in snapshot.blocks(disk, older) {
-                        replay.push(&block?)?;
+                        replay.push_block(&block?, &overlap)?;
                         pace.pace()?;
                     }
                 }
             }
             let lsn = self.header.lsn;
-            read_paced(disk, self.base.as_ref(), lsn, pace, &mut |_, record| {
-                catalogue.note(record)?;
-                Ok(replay.push(record)?)
+            read_paced(disk, self.base.as_ref(), lsn, pace, &mut |lsn, record| match self
+                .records
+                .concern(lsn, partition)
+            {
+                Concern::None => Ok(()),
+                Concern::Whole => Ok(replay.push_wanted(record)?),
+                Concern::Unknown => {
+                    catalogue.note(record)?;
+                    Ok(replay.push(record)?)
+                }
             })?;
             replay.finish();
+            expected = tables.ids().map(|table| (table, tables.len(table))).collect();
             write_partition(&mut writer, &tables, pace)?;
         }
         Ok(writer.finish(&catalogue)?)

@@ -36,7 +36,9 @@ pub mod effect;
 pub mod limits;
 
 pub use eviction::Victim;
-pub use tables::{HugeValue, KeyHash, StringValue, Sweep, TableEntry, TableId, Tables, UnixMs};
+pub use tables::{
+    HashPrefix, HugeValue, KeyHash, StringValue, Sweep, TableEntry, TableId, Tables, UnixMs,
+};
 pub use value::{HashCursor, HashIter, HashRef, StringRef, Value, ValueKind};
 
 #[cfg(test)]

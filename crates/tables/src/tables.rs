@@ -21,6 +21,26 @@ pub struct TableId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
+/// First bits that hashes have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashPrefix {
+    /// Number of these bits, 0 to 63.
+    pub bits: u32,
+    /// Value of the bits.
+    pub value: u64,
+}
+
+impl HashPrefix {
+    /// Prefix of all hashes.
+    pub const ALL: Self = Self { bits: 0, value: 0 };
+
+    /// Returns the prefix of a hash, of so many bits.
+    #[inline]
+    pub fn of(KeyHash(hash): KeyHash, bits: u32) -> Self {
+        Self { bits, value: if bits == 0 { 0 } else { hash >> (u64::BITS - bits) } }
+    }
+}
+
 /// String to be stored under a key.
 #[derive(Clone, Debug)]
 pub enum StringValue<'a> {
@@ -128,11 +148,12 @@ impl Tables {
         self.tables[at].get_or_insert_with(Table::new);
     }
 
-    /// Prepares an empty table for about so many entries, so that they can be put faster, above all
-    /// in the order of their hashes. Does nothing if the table has entries.
-    pub fn reserve(&mut self, table: TableId, entries: usize) {
+    /// Prepares an empty table for about so many entries whose hashes have this prefix, so that
+    /// they can be put faster, above all in the order of their hashes. It takes others and more of
+    /// them all the same. Does nothing if the table has entries.
+    pub fn reserve(&mut self, table: TableId, entries: usize, prefix: HashPrefix) {
         let (index, heap, _) = self.parts(table);
-        index.reserve(heap, entries);
+        index.reserve(heap, entries, prefix);
     }
 
     /// Removes a table; its contents become garbage. Does nothing if it does not exist.

@@ -148,9 +148,10 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", help_heading = "Data")]
     pub snapshot_log: Option<SnapshotLog>,
 
-    /// Share of one processor that the thread which makes snapshots takes [default: 25%]
+    /// Share of one processor that the thread which makes snapshots takes [default: 25%, or 10%
+    /// where busload may use only one processor]
     ///
-    /// It takes more when the log has grown to several times the size at which a snapshot is due.
+    /// It takes more when the log behind the last snapshot is longer than eight times the contents.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Data")]
     pub snapshot_cpu: Option<u32>,
 

@@ -15,6 +15,7 @@
 
 use super::heap::{Heap, held_bytes};
 use super::segment::{BUCKETS_MAX, Segment, tag_of};
+use crate::HashPrefix;
 
 const SHARD_BITS: u32 = 6;
 const SHARD_COUNT: usize = 1 << SHARD_BITS;
@@ -120,17 +121,21 @@ impl Directory {
         self.set_shards(heap, Box::new([Shard::new(Box::new([word]), 0)]), 0);
     }
 
-    /// Creates the segments that about so many entries with evenly spread hashes will have. So they
-    /// need not be split and moved as they come, and those that come in hash order do not crowd the
-    /// first buckets of a segment that has yet to be split.
-    pub fn start_sized(&mut self, heap: &mut Heap, entries: usize) {
+    /// Creates the segments that about so many entries with evenly spread hashes of this prefix
+    /// will have. So they need not be split and moved as they come, and those that come in hash
+    /// order do not crowd the first buckets of a segment that has yet to be split.
+    pub fn start_sized(&mut self, heap: &mut Heap, entries: usize, prefix: HashPrefix) {
+        let HashPrefix { bits, value } = prefix;
         debug_assert!(self.is_empty());
         let segments = entries.div_ceil(ENTRIES_PER_SEGMENT_MAX).next_power_of_two();
-        let bits = segments.ilog2().min(DEPTH_MAX);
-        let count = u32::try_from(entries >> bits).unwrap_or(0);
-        let words: Vec<_> =
-            (0..1_u64 << bits).map(|_| Word::new(Segment::create(heap, bits, count))).collect();
-        if bits <= FLAT_BITS_MAX {
+        let depth = (segments.ilog2() + bits).min(DEPTH_MAX);
+        let count = u32::try_from(entries >> depth.saturating_sub(bits)).unwrap_or(0);
+        let is_expected = |at: u64| depth < bits || at >> (depth - bits) == value;
+        let expected_count = |at| if is_expected(at) { count } else { 0 };
+        let words: Vec<_> = (0..1_u64 << depth)
+            .map(|at| Word::new(Segment::create(heap, depth, expected_count(at))))
+            .collect();
+        if depth <= FLAT_BITS_MAX {
             self.set_shards(heap, Box::new([Shard::new(words.into(), 0)]), 0);
             return;
         }

@@ -42,9 +42,9 @@ use std::marker::PhantomData;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::UnixMs;
 use crate::hasher::Hasher;
 use crate::limits::SHARED_BYTES_MIN;
+use crate::{HashPrefix, UnixMs};
 
 /// Map from byte strings to entries.
 pub(crate) struct Index {
@@ -411,13 +411,13 @@ impl Index {
         Some((segment, entry, position))
     }
 
-    /// Prepares an empty index for about so many entries.
-    pub fn reserve(&mut self, heap: &mut Heap, entries: usize) {
+    /// Prepares an empty index for about so many entries whose hashes have this prefix.
+    pub fn reserve(&mut self, heap: &mut Heap, entries: usize, prefix: HashPrefix) {
         if !self.directory.is_empty() || entries == 0 {
             return;
         }
         let before = heap.live_bytes;
-        self.directory.start_sized(heap, entries);
+        self.directory.start_sized(heap, entries, prefix);
         self.bytes = self.bytes + heap.live_bytes - before;
     }
 

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use super::Random;
-use crate::{StringValue, TableId, Tables};
+use crate::{HashPrefix, StringValue, TableId, Tables};
 
 /// Allocator that counts the bytes that the current thread holds.
 struct Counting;
@@ -77,10 +77,14 @@ fn dropped_tables_leave_nothing_behind() {
 #[test]
 fn a_table_prepared_for_entries_to_come_is_a_table_like_any_other() {
     // The last one is so large that its directory is cut into shards.
-    for expected in [0, 1, 500, 5_000, 1_000_000] {
+    let prefix = HashPrefix { bits: 5, value: 9 };
+    let prepared = [0, 1, 500, 5_000, 1_000_000].map(|expected| (expected, HashPrefix::ALL));
+    for (expected, prefix) in
+        prepared.into_iter().chain([(0, prefix), (500, prefix), (50_000, prefix)])
+    {
         let mut tables = Tables::new(1);
         let table = TableId(0);
-        tables.reserve(table, expected);
+        tables.reserve(table, expected, prefix);
         tables.assert_invariants(table);
         let keys: Vec<_> = (0..3_000).map(|number| format!("key:{number}").into_bytes()).collect();
         for key in &keys {
@@ -90,7 +94,7 @@ fn a_table_prepared_for_entries_to_come_is_a_table_like_any_other() {
         tables.assert_invariants(table);
         assert_eq!((tables.len(table), tables.entries(table).count()), (3_000, 3_000));
         let used = tables.memory_used(table);
-        tables.reserve(table, 1_000_000);
+        tables.reserve(table, 1_000_000, HashPrefix::ALL);
         assert_eq!(tables.memory_used(table), used, "a table with entries stays as it is");
         for key in &keys {
             let hash = tables.hash(key);
