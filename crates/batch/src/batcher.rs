@@ -35,7 +35,7 @@ use crate::core::{BatcherCore, Phase};
 use crate::driver::Driver;
 use crate::oneshot::Oneshot;
 use crate::service::{BatchError, Loaded, Reply, Service, Stored};
-use crate::{QueueSettings, QueueStats, Refused, RequestId, SettingsError};
+use crate::{QueueLatencies, QueueSettings, QueueStats, Refused, RequestId, SettingsError};
 
 /// Limits, dispatch policy and default timeout of a [`Batcher`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -170,6 +170,11 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
     /// Returns the counters of the queue.
     pub fn stats(&self) -> QueueStats {
         self.core().stats()
+    }
+
+    /// Returns how long requests waited in the queue and batches took.
+    pub fn latencies(&self) -> Arc<QueueLatencies> {
+        self.core().latencies()
     }
 
     /// Returns the number of requests that count against

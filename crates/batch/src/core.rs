@@ -16,8 +16,8 @@ use crate::clock::Clock;
 use crate::in_flight::{AbandonSignal, Abandoned};
 use crate::service::{LoadedOne, Receipt, Reply, Service};
 use crate::{
-    Answered, BatchEnd, BatchId, Content, EntryBatch, Operation, QueueStats, Refusal, Refused,
-    RequestId, RequestOptions, RequestQueue, SettingsError, Sharing,
+    Answered, BatchEnd, BatchId, Content, EntryBatch, Operation, QueueLatencies, QueueStats,
+    Refusal, Refused, RequestId, RequestOptions, RequestQueue, SettingsError, Sharing,
 };
 
 pub(crate) struct BatcherCore<S: Service, R: Reply<S>> {
@@ -253,6 +253,10 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
 
     pub(crate) fn stats(&self) -> QueueStats {
         self.lock().queue.stats()
+    }
+
+    pub(crate) fn latencies(&self) -> Arc<QueueLatencies> {
+        Arc::clone(self.lock().queue.latencies())
     }
 
     pub(crate) fn waiting(&self) -> usize {

@@ -167,5 +167,5 @@ pub use service::{
     StoredAll, StoredOne,
 };
 pub use settings::{DispatchPolicy, QueueSettings, SettingsError, Sharing};
-pub use stats::{ClassStats, QueueStats};
+pub use stats::{ClassLatencies, ClassStats, QueueLatencies, QueueStats};
 pub use write::{LastWins, NoWrites, Write};

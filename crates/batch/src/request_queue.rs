@@ -29,6 +29,7 @@ mod waiters;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use std::time::Duration;
 
 use entry::{Entries, EntryId, EntryState, Size};
@@ -41,7 +42,7 @@ use waiters::Waiters;
 use crate::batch::{BatchEnd, BatchId, EntryBatch};
 use crate::request::{Answered, Late, Operation, Refusal, Refused, RequestId, RequestOptions};
 use crate::settings::{QueueSettings, SettingsError};
-use crate::stats::QueueStats;
+use crate::stats::{QueueLatencies, QueueStats};
 use crate::write::Write;
 
 /// A request queue: it takes single-key requests, gives out batches, and returns waiters with their
@@ -55,6 +56,7 @@ use crate::write::Write;
 pub struct RequestQueue<K, T: Write, W> {
     settings: QueueSettings,
     stats: QueueStats,
+    latencies: Arc<QueueLatencies>,
     now: Duration,
     pending: Pending,
     keys: Keys<K>,
@@ -80,6 +82,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         settings.check()?;
         Ok(Self {
             stats: QueueStats::default(),
+            latencies: Arc::default(),
             now: Duration::ZERO,
             pending: Pending::new(&settings),
             keys: Keys::new(seed),
@@ -211,6 +214,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         self.advance(now);
         let Some(batch) = self.in_flight_batches.end(batch, self.now, end) else { return };
         self.stats.class_mut(batch.operation).batches_ended += 1;
+        let served = self.now.saturating_sub(batch.started);
+        self.latencies.class(batch.operation).served.record(served, batch.requests);
         for (index, entry) in batch.entries.into_iter().enumerate() {
             let Some(entry) = entry else { continue };
             self.finish(entry, |answered| rest.push((index, answered)));
@@ -245,6 +250,11 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
                 self.in_flight_batches.class(operation).limit();
         }
         stats
+    }
+
+    /// Returns how long requests waited and batches took, which can be read without the queue.
+    pub fn latencies(&self) -> &Arc<QueueLatencies> {
+        &self.latencies
     }
 
     /// Returns whether no request is pending and no batch is in flight.

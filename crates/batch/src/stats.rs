@@ -1,5 +1,7 @@
 //! Counters of a request queue.
 
+use busload_histogram::Histogram;
+
 use crate::request::Operation;
 
 /// Counters of a queue since it was created. All but the limits only grow.
@@ -15,6 +17,35 @@ pub struct QueueStats {
     pub expired: u64,
     /// Requests that were cancelled before they were answered.
     pub cancelled: u64,
+}
+
+/// Times that requests waited and batches took, by class. The queue writes it, anyone may read it.
+#[derive(Debug, Default)]
+pub struct QueueLatencies {
+    /// Times of the reads.
+    pub reads: ClassLatencies,
+    /// Times of the writes.
+    pub writes: ClassLatencies,
+}
+
+/// Times of the reads or of the writes. Each request that was sent counts once in both, but those
+/// that joined an entry in flight.
+#[derive(Debug, Default)]
+pub struct ClassLatencies {
+    /// From the arrival of a request's entry until its batch was sent.
+    pub queued: Histogram,
+    /// From then until the batch ended.
+    pub served: Histogram,
+}
+
+impl QueueLatencies {
+    /// Returns the times of `operation`'s class.
+    pub fn class(&self, operation: Operation) -> &ClassLatencies {
+        match operation {
+            Operation::Read => &self.reads,
+            Operation::Write => &self.writes,
+        }
+    }
 }
 
 /// Counters of the reads or of the writes.

@@ -66,5 +66,5 @@ pub use recovery::{
     open_behind,
 };
 pub use stage::{LogStage, Step};
-pub use stats::{SYNC_BUCKET_COUNT, Stats};
+pub use stats::Stats;
 pub use writer::{LogWriter, Reservation};

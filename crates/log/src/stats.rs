@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// Number of buckets of the sync latency histogram: bucket `i` counts syncs shorter than `2^i`
-/// microseconds that no lower bucket counts.
-pub const SYNC_BUCKET_COUNT: usize = 32;
+use busload_histogram::{Histogram, Reading};
 
 /// Counters of the log since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +26,8 @@ pub struct Stats {
     pub sync_us_total: u64,
     /// Duration of the longest sync, in microseconds.
     pub sync_us_max: u64,
-    /// Number of syncs that took less than `2^i` microseconds and not less than half of that.
-    pub sync_us_buckets: [u64; SYNC_BUCKET_COUNT],
+    /// Durations of these syncs.
+    pub sync_times: Reading,
     /// Bytes of all segments on disk, without the zeros ahead in the last one.
     pub log_bytes: u64,
     /// Number of segments on disk that are in use.
@@ -45,7 +43,7 @@ pub(crate) struct Counters {
     syncs: AtomicU64,
     sync_us_total: AtomicU64,
     sync_us_max: AtomicU64,
-    sync_us_buckets: [AtomicU64; SYNC_BUCKET_COUNT],
+    sync_times: Histogram,
     log_bytes: AtomicU64,
     segments: AtomicU64,
     /// Removed segments and their bytes, which the thread of the snapshots counts.
@@ -80,8 +78,7 @@ impl Counters {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         add(&self.sync_us_total, us);
         raise(&self.sync_us_max, us);
-        let bucket = (64 - us.leading_zeros() as usize).min(SYNC_BUCKET_COUNT - 1);
-        add(&self.sync_us_buckets[bucket], 1);
+        self.sync_times.record(time, 1);
     }
 
     /// Counts another segment, of which only the header is in use so far. Returns the bytes of the
@@ -123,7 +120,7 @@ impl Counters {
             syncs: get(&self.syncs),
             sync_us_total: get(&self.sync_us_total),
             sync_us_max: get(&self.sync_us_max),
-            sync_us_buckets: std::array::from_fn(|bucket| get(&self.sync_us_buckets[bucket])),
+            sync_times: self.sync_times.read(),
             log_bytes: self.log_bytes(),
             segments: get(&self.segments).saturating_sub(get(&self.removed_segments)),
         }

@@ -1,11 +1,13 @@
 //! The object that travels between net and tx: it carries requests one way and replies back, in the
 //! same memory.
 
+use std::time::Duration;
+
 use busload_io::{ConnId, Peer};
 use busload_resp::{ArgRange, ProtocolError};
 use bytes::Bytes;
 
-use crate::{command::CommandId, gate::Gate};
+use crate::{command::CommandId, gate::Gate, latency::Timing};
 
 /// Buffer of received bytes that requests point into.
 #[derive(Debug)]
@@ -72,6 +74,8 @@ pub struct Run {
     pub request_count: u32,
     /// Says whether net submits deferred requests again, from the first of them on.
     pub resubmitted: bool,
+    /// Time at which the requests were received, if that was before the others of the batch.
+    pub received: Option<Duration>,
 }
 
 /// Event of a connection that tx learns before or after this batch's requests.
@@ -164,6 +168,8 @@ pub struct Held {
 pub struct RequestBatch {
     /// Buffers of received bytes.
     pub buffers: Vec<BatchBuffer>,
+    /// Time at which the requests were received, on the monotonic clock; the wiring sets it.
+    pub received: Duration,
     /// Connections that were opened and closed.
     pub control: Vec<Control>,
     /// Runs of requests, one or more per connection.
@@ -189,6 +195,8 @@ pub struct RequestBatch {
     pub held: Vec<Held>,
     /// Connections that have authenticated (`true`), or no longer are authenticated (`false`).
     pub authenticated: Vec<(ConnId, bool)>,
+    /// Times of the requests that were executed, for the latencies.
+    pub timings: Vec<Timing>,
     /// Number of sliced commands that had ended before this batch was executed, and after it.
     pub jobs_ended: (u64, u64),
 }
@@ -220,6 +228,7 @@ impl RequestBatch {
         self.closes.clear();
         self.held.clear();
         self.authenticated.clear();
+        self.timings.clear();
         if self.out.capacity() > OUT_BYTES_KEPT {
             crate::reaper::drop_elsewhere(std::mem::take(&mut self.out));
         }

@@ -28,6 +28,7 @@ mod decimal;
 pub mod error;
 pub mod gate;
 pub mod glob;
+pub mod latency;
 pub mod limits;
 pub mod net;
 pub mod password_limiter;

@@ -122,6 +122,10 @@ pub const TRIMMED_COUNT_MAX: usize = 128;
 /// Interval at which the trimmer unmaps unused maps.
 pub const TRIM_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Number of groups of requests whose replies wait for the log and whose times are still to be
+/// recorded. The oldest of more are recorded early.
+pub const TIMINGS_MAX: usize = 4 * 1024;
+
 /// Size above which memory is freed on a background thread.
 pub const BYTES_FREED_INLINE: usize = 1024 * 1024;
 

@@ -1,7 +1,12 @@
 //! Counters of the stages. The stages write them with relaxed atomics, INFO and `/metrics` read
 //! them.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::latency::Latencies;
 
 /// Number of batches of one stage, and how full they were.
 #[derive(Debug, Default)]
@@ -155,11 +160,14 @@ pub struct Stats {
     pub memory_garbage_bytes: Counter,
     /// Requests open at sources at this moment.
     pub source_tickets: Counter,
+    /// Times of requests, per table and per command.
+    pub latencies: Arc<Latencies>,
 }
 
 impl Stats {
     /// Resets the counters, as CONFIG RESETSTAT asks.
     pub fn reset(&self) {
+        self.latencies.reset();
         for counter in
             [&self.net_batches, &self.tx_batches, &self.commit_batches, &self.reply_batches]
         {

@@ -51,29 +51,36 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
     let mut batch = RequestBatch::default();
     let mut housekeeping = Housekeeping::default();
     let mut shutdown = Shutdown::default();
+    let mut end = clock.now();
     loop {
-        let now = read(clock);
         let wait = match net.prepare_wait() {
-            true => earliest(housekeeping.wait(now), shutdown.wait(now), tx.next_deadline(), now),
+            true => earliest(housekeeping.wait(end), shutdown.wait(end), tx.next_deadline(), end),
             false => Some(Duration::ZERO),
         };
         if let Err(error) = net.collect(&mut batch, wait) {
             return Ending::NetFailed(error);
         }
         let now = read(clock);
-        if !batch.is_empty() {
+        let executed = !batch.is_empty();
+        if executed {
+            batch.received = now.monotonic;
             tx.execute(&mut batch, now);
             housekeeping.note_work();
         }
         // Let the log start on this turn's records while net sorts the replies.
         tx.end_turn();
+        if executed {
+            tx.note_executed(now.monotonic, clock.now());
+        }
         net.deliver(&mut batch);
         if let Some(mut answers) = tx.poll_answers(now) {
             net.deliver(&mut answers);
         }
         housekeeping.run_if_due(&mut tx, now);
         net.finish_turn();
-        tx.note_turn(now.monotonic, clock.now());
+        end = clock.now();
+        net.note_released(end);
+        tx.note_turn(now.monotonic, end);
         if let Some(failure) = progress.failure() {
             return Ending::LogFailed(failure.to_string());
         }
@@ -145,6 +152,9 @@ pub fn run_threads<N: Net + Send + 'static>(
         }
         // Hand over to the log once and wake net once for all of the batches.
         tx.end_turn();
+        if handed {
+            tx.note_executed(now.monotonic, clock.now());
+        }
         for batch in taken.drain(..) {
             // The queue is never full: it has a slot for every batch. It refuses one only when net
             // is gone.
@@ -170,6 +180,7 @@ pub fn run_threads<N: Net + Send + 'static>(
             // With answers that found no free slot tx sleeps, too: net wakes it when it has taken
             // some.
             let deadline = if waiting_answers.is_some() { None } else { tx.next_deadline() };
+            let now = now.monotonic;
             waker.park(earliest(housekeeping.wait(now), None, deadline, now));
         }
         tx_sleeper.awake();
@@ -240,6 +251,7 @@ impl<N: Net> NetThread<N> {
             self.deliver_answers(&mut finished);
             self.net.finish_turn();
             let now = read(clock);
+            self.net.note_released(now.monotonic);
             if let Some(failure) = self.progress.failure() {
                 return Ending::LogFailed(failure.to_string());
             }
@@ -250,7 +262,7 @@ impl<N: Net> NetThread<N> {
                 self.wait_for_batch();
                 continue;
             };
-            let wait = self.wait(&shutdown, now);
+            let wait = self.wait(&shutdown, now.monotonic);
             let collected = self.net.collect(&mut batch, wait);
             self.sleeper.awake();
             if let Err(error) = collected {
@@ -260,6 +272,7 @@ impl<N: Net> NetThread<N> {
                 self.net.deliver(&mut batch);
                 self.free.push(batch);
             } else {
+                batch.received = clock.now();
                 // The queue has a slot for every batch. It refuses one only when tx is gone.
                 let handed = self.to_tx.try_send(batch);
                 assert!(
@@ -294,7 +307,7 @@ impl<N: Net> NetThread<N> {
     }
 
     /// Returns how long the driver may wait.
-    fn wait(&mut self, shutdown: &Shutdown, now: Now) -> Option<Duration> {
+    fn wait(&mut self, shutdown: &Shutdown, now: Duration) -> Option<Duration> {
         self.sleeper.prepare();
         let something = !self.from_tx.is_empty() || !self.answers.is_empty();
         if something || self.from_tx.is_closed() || !self.net.prepare_wait() {
@@ -350,9 +363,9 @@ impl Housekeeping {
         self.due = pause.map(|pause| now.monotonic + pause);
     }
 
-    fn wait(&self, now: Now) -> Option<Duration> {
+    fn wait(&self, now: Duration) -> Option<Duration> {
         match self.due {
-            Some(due) => Some(due.saturating_sub(now.monotonic)),
+            Some(due) => Some(due.saturating_sub(now)),
             None if self.idle => None,
             None => Some(Duration::ZERO),
         }
@@ -388,9 +401,9 @@ impl Shutdown {
         quiet || deadline <= now
     }
 
-    fn wait(&self, now: Now) -> Option<Duration> {
+    fn wait(&self, now: Duration) -> Option<Duration> {
         let until = self.quiet_until.or(self.deadline);
-        until.map(|until| until.saturating_sub(now.monotonic))
+        until.map(|until| until.saturating_sub(now))
     }
 }
 
@@ -403,8 +416,8 @@ fn earliest(
     a: Option<Duration>,
     b: Option<Duration>,
     deadline: Option<Duration>,
-    now: Now,
+    now: Duration,
 ) -> Option<Duration> {
-    let deadline = deadline.map(|deadline| deadline.saturating_sub(now.monotonic));
+    let deadline = deadline.map(|deadline| deadline.saturating_sub(now));
     [a, b, deadline].into_iter().flatten().min()
 }

@@ -22,7 +22,8 @@ use std::{
 };
 
 use busload_batch::{
-    BatchError, Batcher, BatcherSettings, Loaded, Receipt, Refused, Reply, RequestId, Stored,
+    BatchError, Batcher, BatcherSettings, Loaded, QueueLatencies, Receipt, Refused, Reply,
+    RequestId, Stored,
 };
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -239,6 +240,11 @@ impl<R: Reply<PgService>> Table<R> {
     pub fn stats(&self) -> TableStats {
         let pool = self.batcher.service().pool().state();
         TableStats::new(self.batcher.stats(), self.batcher.waiting(), pool, &self.context)
+    }
+
+    /// Returns how long requests waited in the queue and statements took.
+    pub fn latencies(&self) -> Arc<QueueLatencies> {
+        self.batcher.latencies()
     }
 
     /// Takes no more requests, answers those it has, and closes the connections.

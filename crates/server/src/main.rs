@@ -21,6 +21,7 @@ mod config;
 mod failure;
 mod grpc;
 mod http;
+mod latencies;
 mod logger;
 mod machine;
 mod open_files;

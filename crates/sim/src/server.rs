@@ -282,6 +282,7 @@ impl Server {
             self.net.deliver(&mut answers);
         }
         self.net.finish_turn();
+        self.net.note_released(now.monotonic);
         checked
     }
 
@@ -296,7 +297,9 @@ impl Server {
         let now = read(&self.clock);
         self.now_ms = self.now_ms.max(now.wall_ms);
         let closed: Vec<ConnId> = batch.control.iter().filter_map(closed).collect();
+        batch.received = now.monotonic;
         self.tx.execute(batch, now);
+        self.tx.note_executed(now.monotonic, self.clock.now());
         let checked = self.check(batch);
         for conn in closed {
             self.sessions.remove(&conn);

@@ -40,27 +40,39 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 22] = [
+    rule("busload-histogram", &[], &[&IO, &CONFIGURATION]),
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
-    rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
-    Rule { features: &["tokio"], ..rule("busload-batch", &[], &[&IO_BUT_TOKIO, &CONFIGURATION]) },
+    rule("busload-batch", &["busload-histogram"], &[&IO, &CONFIGURATION]),
+    Rule {
+        features: &["tokio"],
+        ..rule("busload-batch", &["busload-histogram"], &[&IO_BUT_TOKIO, &CONFIGURATION])
+    },
     rule("busload-chunks", &[], &[&IO, &CONFIGURATION_BUT_SERDE]),
     rule("busload-io", &[], &[&ASYNC, &CONFIGURATION]),
-    rule("busload-log", &["busload-io"], &[&ASYNC, &CONFIGURATION]),
+    rule("busload-log", &["busload-histogram", "busload-io"], &[&ASYNC, &CONFIGURATION]),
     rule(
         "busload-pipeline",
-        &["busload-io", "busload-log", "busload-resp", "busload-snapshot", "busload-tables"],
+        &[
+            "busload-histogram",
+            "busload-io",
+            "busload-log",
+            "busload-resp",
+            "busload-snapshot",
+            "busload-tables",
+        ],
         &[&ASYNC, &CONFIGURATION],
     ),
     rule(
         "busload-snapshot",
-        &["busload-io", "busload-log", "busload-tables"],
+        &["busload-histogram", "busload-io", "busload-log", "busload-tables"],
         &[&ASYNC, &CONFIGURATION],
     ),
     rule(
         "busload-sim",
         &[
+            "busload-histogram",
             "busload-io",
             "busload-log",
             "busload-pipeline",
@@ -72,10 +84,14 @@ const RULES: [Rule; 21] = [
     ),
     rule(
         "busload-backup",
-        &["busload-io", "busload-log", "busload-snapshot", "busload-tables"],
+        &["busload-histogram", "busload-io", "busload-log", "busload-snapshot", "busload-tables"],
         &[&ASYNC, &CONFIGURATION],
     ),
-    rule("busload-postgres", &["busload-batch"], &[&OTHER_PROTOCOLS, &CONFIGURATION]),
+    rule(
+        "busload-postgres",
+        &["busload-batch", "busload-histogram"],
+        &[&OTHER_PROTOCOLS, &CONFIGURATION],
+    ),
     rule("busload-objects", &[], &[&NO_STORE, &CONFIGURATION_BUT_SERDE]),
     rule(
         "busload-dolt",
@@ -104,6 +120,7 @@ const RULES: [Rule; 21] = [
             "busload-bucket",
             "busload-chunks",
             "busload-cluster",
+            "busload-histogram",
             "busload-postgres",
             "busload-proto",
             "busload-resp",

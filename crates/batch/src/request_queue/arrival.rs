@@ -110,6 +110,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let id = self.entries.insert(Entry {
             key,
             operation,
+            arrived: self.now,
             write,
             size,
             state: EntryState::Blocked,

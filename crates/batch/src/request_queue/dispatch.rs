@@ -19,12 +19,13 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     pub(super) fn take_batch(&mut self, operation: Operation) -> EntryBatch<K, T> {
         let mut picked = std::mem::take(&mut self.picked);
         let id = self.in_flight_batches.start(operation, self.now);
-        let sent = self.pick(operation, id, &mut picked);
+        let (sent, requests) = self.pick(operation, id, &mut picked);
         for (_, id) in &picked {
             self.settle(self.entries[*id].key);
         }
         picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        self.in_flight_batches.fill(id, sent, picked.iter().map(|(_, entry)| *entry));
+        let entries = picked.iter().map(|(_, entry)| *entry);
+        self.in_flight_batches.fill(id, sent, requests, entries);
         self.stats.class_mut(operation).count_dispatch(picked.len());
         let content = self.content(operation, &mut picked);
         self.picked = picked;
@@ -98,13 +99,13 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     }
 
     /// Moves entries from the queue of `operation` to `picked`: the first and those that may go
-    /// with it.
+    /// with it. Returns also the number of their requests.
     fn pick(
         &mut self,
         operation: Operation,
         batch: BatchId,
         picked: &mut Vec<(K, EntryId)>,
-    ) -> Sent {
+    ) -> (Sent, u64) {
         let (takes_max, share) = (self.settings.batch_takes_max(), self.share(operation));
         let entries_max = takes_max.min(share.max(BATCH_SHARE_MIN));
         let mut waited = Duration::ZERO;
@@ -112,6 +113,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let kind = next.and_then(|first| self.kind(first));
         let mut others = entries_max.saturating_mul(KIND_SEARCH_BATCHES);
         let mut bytes = 0_usize;
+        let mut requests = 0;
         while let Some(id) = next.filter(|_| picked.len() < entries_max && 0 < others) {
             next = self.entries[id].of_queue.next();
             if self.kind(id) != kind {
@@ -125,10 +127,15 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             if let EntryState::Queued(turn) = self.entries[id].state {
                 waited = waited.saturating_add(self.now.saturating_sub(turn.since));
             }
+            let entry = &self.entries[id];
+            let (queued, waiters) =
+                (self.now.saturating_sub(entry.arrived), entry.waiters.len() as u64);
+            self.latencies.class(operation).queued.record(queued, waiters);
+            requests += waiters;
             picked.push((self.take(id, batch), id));
         }
         let is_share = (BATCH_SHARE_MIN + 1..takes_max).contains(&share) && share <= picked.len();
-        Sent { waited, is_share, is_last_slot: false }
+        (Sent { waited, is_share, is_last_slot: false }, requests)
     }
 
     /// Returns the share of one batch in the entries of `operation` that are pending or in flight.

@@ -20,6 +20,8 @@ pub(super) type Entries<T> = Arena<Entry<T>, EntryMark>;
 pub(super) struct Entry<T> {
     pub key: KeyId,
     pub operation: Operation,
+    /// Time at which its first request arrived.
+    pub arrived: Duration,
     /// The write, while it is pending.
     pub write: Option<T>,
     pub size: Size,

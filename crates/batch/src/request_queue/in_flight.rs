@@ -40,7 +40,9 @@ pub(super) struct InFlightBatch {
     pub operation: Operation,
     /// Entries in the order of the batch; `None` when answered.
     pub entries: Vec<Option<EntryId>>,
-    started: Duration,
+    pub started: Duration,
+    /// Number of requests when it was sent.
+    pub requests: u64,
     /// Sum over the entries of the time for which they could have been sent.
     waited: Duration,
     mark: Option<SentMark>,
@@ -69,6 +71,7 @@ impl InFlightBatches {
             operation,
             entries: Vec::new(),
             started,
+            requests: 0,
             waited: Duration::ZERO,
             mark: None,
             awaited: 0,
@@ -78,12 +81,19 @@ impl InFlightBatches {
     }
 
     /// Adds the entries of a batch that was just started. Each has a waiter.
-    pub fn fill(&mut self, batch: BatchId, sent: Sent, entries: impl Iterator<Item = EntryId>) {
+    pub fn fill(
+        &mut self,
+        batch: BatchId,
+        sent: Sent,
+        requests: u64,
+        entries: impl Iterator<Item = EntryId>,
+    ) {
         let sent = Sent { is_last_slot: self.max <= self.arena.len(), ..sent };
         let batch = &mut self.arena[Id::at(batch.slot)];
         batch.entries = entries.map(Some).collect();
         batch.awaited = batch.entries.len();
         batch.waited = sent.waited;
+        batch.requests = requests;
         let class = match batch.operation {
             Operation::Read => &mut self.reads,
             Operation::Write => &mut self.writes,

@@ -1,5 +1,7 @@
 //! One connection as net sees it: turns received bytes into requests.
 
+use std::time::Duration;
+
 use busload_io::ConnId;
 use busload_resp::{ArgRange, Parser, ParserLimits, Progress, ProtocolError};
 use bytes::Bytes;
@@ -61,6 +63,8 @@ pub(super) struct Conn {
     pub jobs_ended: u64,
     /// Value of the stage's `log_epoch` when its requests were last offered again.
     pub log_epoch_tried: u64,
+    /// Time at which the requests were received that are among the bytes kept for later.
+    pub received: Option<Duration>,
     /// Memory that tx uses for this connection, such as its MULTI queue.
     pub queued_bytes: usize,
     /// Bytes of this connection that the stage's total contains.
@@ -95,6 +99,7 @@ impl Conn {
             in_locked: false,
             jobs_ended: 0,
             log_epoch_tried: 0,
+            received: None,
             queued_bytes: 0,
             accounted: 0,
         }
@@ -252,6 +257,9 @@ impl Conn {
             self.needed = 0;
         }
         self.push_run(into.batch, first_request, first_seq);
+        if rest == Rest::Incomplete {
+            self.received = None;
+        }
         (at, rest)
     }
 
@@ -337,6 +345,7 @@ impl Conn {
             first_request: first_request as u32,
             request_count: count as u32,
             resubmitted: std::mem::take(&mut self.tx_blocked),
+            received: self.received,
         });
     }
 
@@ -364,6 +373,7 @@ impl Conn {
             // for the same reason.
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
             self.hold = Some(reason);
+            self.received = run.received.or(Some(batch.received));
             self.tx_blocked = true;
             self.jobs_ended = batch.jobs_ended.0;
         }

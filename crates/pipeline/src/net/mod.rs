@@ -20,6 +20,7 @@
 mod conn;
 mod maps;
 mod output;
+mod timings;
 
 use std::{io, sync::Arc, task::Waker, time::Duration};
 
@@ -42,6 +43,7 @@ use crate::{
 
 use conn::{Conn, Rest};
 use output::{Release, Spare};
+use timings::Timings;
 
 /// The net stage, over a driver of sockets.
 pub struct NetStage<N: Net> {
@@ -80,6 +82,10 @@ pub struct NetStage<N: Net> {
     log_asked: bool,
     /// Number of times that the log was asked.
     log_epoch: u64,
+    /// Times of requests whose replies are not released yet.
+    timings: Timings,
+    /// Progress of the log when replies were last released.
+    released_to: Gate,
     /// Largest number of requests of one connection for the current batch.
     quota: usize,
     stopping: bool,
@@ -125,6 +131,8 @@ impl<N: Net> NetStage<N> {
             bytes_total: 0,
             log_asked: false,
             log_epoch: 0,
+            timings: Timings::default(),
+            released_to: Gate::OPEN,
             quota: BATCH_REQUESTS_SHARED,
             stopping: false,
             discarded: false,
@@ -195,7 +203,11 @@ impl<N: Net> NetStage<N> {
                 }
             }
         }
+        self.timings.extend(&batch.timings);
         self.take_back(batch);
+        if !batch.runs.is_empty() {
+            self.date_rest(batch.received);
+        }
         for run in &batch.runs {
             if let Some(conn) = lookup(&mut self.conns, run.conn) {
                 conn.in_flight -= 1;
@@ -217,9 +229,15 @@ impl<N: Net> NetStage<N> {
         batch.clear();
     }
 
+    /// Records that the replies which the turn released left at `now`, for the latencies.
+    pub fn note_released(&mut self, now: Duration) {
+        self.timings.record(&self.stats, self.released_to, now);
+    }
+
     /// Ends a turn: releases the replies whose gates are open, sends, pauses and resumes.
     pub fn finish_turn(&mut self) {
         let progress = Gate { written: self.progress.written(), durable: self.progress.durable() };
+        self.released_to = progress;
         let mut released = 0;
         let mut gated = std::mem::take(&mut self.gated);
         for id in gated.drain(..) {
@@ -414,6 +432,15 @@ impl<N: Net> NetStage<N> {
                 conn.drop_partial();
             }
             mark(&mut self.dirty, &mut conn.in_dirty, id);
+        }
+    }
+
+    /// Notes when the requests were received that found no place in a batch.
+    fn date_rest(&mut self, received: Duration) {
+        for &id in self.ready_first.iter().chain(&self.ready) {
+            if let Some(conn) = lookup(&mut self.conns, id) {
+                conn.received.get_or_insert(received);
+            }
         }
     }
 

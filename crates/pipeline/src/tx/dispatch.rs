@@ -87,14 +87,14 @@ impl Tx {
                     call.reply.error(&error.message());
                 }
                 let Call { session, mut reply, .. } = call;
-                return self.take_suspended(session, &args, seq, &mut reply, start);
+                return self.take_suspended(session, id, &args, seq, &mut reply, start);
             }
             Ok(Admitted::Queued) => {
                 reply.simple("QUEUED");
                 return Outcome::Replied;
             }
             Ok(Admitted::Source { command, ordinal }) => {
-                match self.submit(session, command, &args, seq, ordinal) {
+                match self.submit(session, id, command, &args, seq, ordinal) {
                     Ok(()) => return Outcome::Pending,
                     Err(error) => error,
                 }
@@ -127,6 +127,7 @@ impl Tx {
             call.reply.rewind(start);
             call.reply.error(&error.message());
             self.stats.errors_total.add(1);
+            self.stats.latencies.count_failed(call.command);
         }
     }
 
@@ -140,6 +141,7 @@ impl Tx {
         reply: &mut Reply<'_>,
     ) {
         self.stats.errors_total.add(1);
+        self.stats.latencies.count_rejected(id);
         if id == lookup(b"exec") {
             session.multi = None;
             session.watching = false;

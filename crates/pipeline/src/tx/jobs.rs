@@ -30,13 +30,15 @@ use super::{
     Key, Tx,
     dispatch::{Outcome, reply_too_long, space_of, target_space},
     locks::{Access, Locks},
+    request_counts::add_timing,
 };
 use crate::{
     args::Args,
     batch::{DeferReason, Held, ReplyRun, RequestBatch, SharedPart},
-    command::{Call, Command, Flags},
+    command::{Call, Command, CommandId, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
+    latency::Class,
     limits::{
         JOB_PAUSE, JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SLICE_BYTES, SLICE_STEPS,
         SLICED_ARGS_MIN,
@@ -151,6 +153,8 @@ struct Job {
     work: Box<dyn Work>,
     reply: Pieces,
     gate: Gate,
+    class: Class,
+    received: Duration,
 }
 
 /// Reply that grows without being moved.
@@ -324,6 +328,7 @@ impl Tx {
     pub(super) fn take_suspended(
         &mut self,
         session: &mut Session,
+        id: CommandId,
         args: &Args<'_>,
         seq: u64,
         reply: &mut Reply<'_>,
@@ -341,6 +346,13 @@ impl Tx {
         if session.reply_mode == ReplyMode::Skipping {
             session.reply_mode = ReplyMode::On;
         }
+        let first_key = id.command().map_or(0, |command| usize::from(command.keys.first));
+        let table = match args.get(first_key) {
+            Some(key) if first_key != 0 => self.catalog.memory_table(session.space, key),
+            _ => TableId(u16::MAX),
+        };
+        let class = self.request_counts.class_of(table, id);
+        self.request_counts.add_pending(class);
         let (bytes, ranges) = args.to_owned_parts();
         self.jobs.queue.push_back(Job {
             conn: session.conn,
@@ -352,6 +364,8 @@ impl Tx {
             work,
             reply: pieces,
             gate: self.gate.replace(Gate::OPEN),
+            class,
+            received: self.request_counts.received,
         });
         Outcome::Pending
     }
@@ -391,6 +405,9 @@ impl Tx {
             Err(error) => {
                 self.jobs.ended += 1;
                 self.stats.errors_total.add(1);
+                if let Some(command) = job.class.command().command() {
+                    self.stats.latencies.count_failed(command);
+                }
                 job.reply = Pieces::default();
                 Reply::new(&mut job.reply.out, &mut job.reply.shared, job.version)
                     .error(&error.message());
@@ -495,5 +512,6 @@ fn answer(mut job: Job, batch: &mut RequestBatch) {
         gate: job.gate,
         close: false,
     });
+    add_timing(&mut batch.timings, job.class, job.received, job.gate);
     job.free();
 }

@@ -24,6 +24,7 @@ mod expire;
 mod jobs;
 mod locks;
 mod open;
+mod request_counts;
 mod segments;
 mod tickets;
 mod ungated;
@@ -77,6 +78,7 @@ pub(crate) use writes::{ChangeSet, Counts, DeferredPut, PatchOne, Plan, Planned,
 pub(crate) use dispatch::reply_too_long;
 
 use dispatch::Outcome;
+use request_counts::{RequestCounts, RequestKind, SameRequests};
 use segments::Segments;
 use tickets::Tickets;
 
@@ -159,6 +161,7 @@ pub struct Tx {
     eviction: evict::EvictionState,
     scratch: Vec<u8>,
     hashes: Vec<(TableId, KeyHash)>,
+    request_counts: RequestCounts,
 }
 
 impl Tx {
@@ -310,8 +313,10 @@ impl Tx {
             replies,
             deferred,
             held,
+            timings,
             ..
         } = batch;
+        let batch_received = batch.received;
         let authenticated = &mut batch.authenticated;
         let input = Input { buffers, requests, args, errors };
         let run_limit = (BATCH_REPLY_BYTES_SHARED / runs.len().max(1))
@@ -321,12 +326,19 @@ impl Tx {
         let mut shared_total = 0;
         let mut executed = 0;
         let mut prefetched_to = 0;
+        let mut same = SameRequests::default();
         for (ordinal, run) in (0..).zip(runs.iter()) {
             let Some(mut session) = self.take_session(run.conn) else { continue };
             if run.resubmitted {
                 session.blocked = None;
             }
             self.count_uses_of(&session);
+            let received = run.received.unwrap_or(batch_received);
+            if self.request_counts.received != received {
+                self.request_counts.add(&std::mem::take(&mut same));
+                self.request_counts.flush(self.now, timings);
+                self.request_counts.received = received;
+            }
             let mut segments =
                 Segments::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
             let held_before = self.held_bytes(&session);
@@ -338,7 +350,7 @@ impl Tx {
                     prefetched_to =
                         self.prefetch_group(&input, runs, ordinal as usize, index as usize);
                 }
-                let hash = self.hashes[index as usize % GROUP_REQUESTS].1;
+                let (table, hash) = self.hashes[index as usize % GROUP_REQUESTS];
                 let request = &requests[index as usize];
                 let seq = run.first_seq + u64::from(index - run.first_request);
                 let pending = out.len() - run_start + segments.shared_bytes();
@@ -357,6 +369,11 @@ impl Tx {
                     Outcome::Replied => {
                         executed += 1;
                         let gate = self.gate.replace(Gate::OPEN);
+                        let kind = RequestKind { table, command: request.command };
+                        if !same.add(kind, gate) {
+                            self.request_counts.add(&same);
+                            same = SameRequests::new(kind, gate);
+                        }
                         segments.answered(seq, out.len(), shared, gate, session.closing, replies);
                     }
                     Outcome::Pending => {
@@ -383,6 +400,8 @@ impl Tx {
             }
             self.put_session(session);
         }
+        self.request_counts.add(&same);
+        self.request_counts.flush(self.now, timings);
         if executed != 0 {
             self.stats.tx_batches.record(executed);
             self.stats.commands_total.add(executed as u64);

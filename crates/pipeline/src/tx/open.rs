@@ -19,7 +19,7 @@ use busload_tables::{
     effect::{self, Replayer},
 };
 
-use super::{Catalog, Changes, GateFilter, Now, Signals, Tickets, Tx, Watches};
+use super::{Catalog, Changes, GateFilter, Now, RequestCounts, Signals, Tickets, Tx, Watches};
 use crate::{
     gate::Gate,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
@@ -163,6 +163,12 @@ where
     let Start { tables, writer, stage, helper, progress, .. } = start;
 
     let snapshots = Arc::<busload_snapshot::Control>::default();
+    let mut request_counts = RequestCounts::new(Arc::clone(&stats.latencies));
+    for id in catalog.all_memory() {
+        if let Some(table) = catalog.memory(id) {
+            request_counts.add_memory(id, &table.settings.name);
+        }
+    }
     let tx = Tx {
         snapshots: Arc::clone(&snapshots),
         parts_abandoned: has_open_parts,
@@ -197,6 +203,7 @@ where
         eviction: Default::default(),
         scratch: Vec::new(),
         hashes: vec![(TableId(0), busload_tables::KeyHash(0)); GROUP_REQUESTS],
+        request_counts,
     };
     tx.publish_metrics();
     Ok(Opened { tx, progress, stage, helper, report, snapshot, snapshots })

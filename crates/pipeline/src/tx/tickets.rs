@@ -19,19 +19,21 @@ use busload_resp::Version;
 use busload_tables::Value;
 use bytes::Bytes;
 
-use super::{Route, Tx, dispatch::reply_too_long};
+use super::{Route, Tx, dispatch::reply_too_long, request_counts::add_timing};
 use crate::{
     args::Args,
     batch::{ReplyRun, RequestBatch},
-    command::{Command, Flags, Keys},
+    command::{Command, CommandId, Flags, Keys},
     error::CommandError,
     gate::Gate,
+    latency::Class,
     limits::{BATCH_REPLY_BYTES_MAX, SOURCE_TICKETS_MAX},
     reply::Reply,
     session::{ReplyMode, Session},
     source::{
         Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
     },
+    stats::Stats,
 };
 use slots::{Slots, Waiting};
 
@@ -65,6 +67,9 @@ struct Asked {
     version: Version,
     /// Gate of the parts that memory answered.
     gate: Gate,
+    /// Class of the request, and when it was received.
+    class: Class,
+    received: Duration,
     /// Says whether CLIENT REPLY suppresses the reply: it has no bytes but keeps its place in the
     /// order.
     is_silent: bool,
@@ -93,6 +98,15 @@ enum Answers {
 }
 
 type Answer = Result<SourceValue, String>;
+
+impl Answers {
+    fn any_failed(&self) -> bool {
+        match self {
+            Answers::One(answer) => answer.is_err(),
+            Answers::Several(answers) => answers.iter().flatten().any(Result::is_err),
+        }
+    }
+}
 
 /// One key of a command, to be submitted to a source.
 struct Question<'a> {
@@ -251,7 +265,7 @@ impl Tickets {
 
     /// Moves finished requests into the batch, up to the limit of one batch. Sorts the replies by
     /// connection and order: net then appends many replies of one connection as one piece.
-    fn write_replies(&mut self) {
+    fn write_replies(&mut self, stats: &Stats) {
         let finished = self.finished.iter().enumerate();
         self.order.extend(finished.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
         self.order.sort_unstable();
@@ -261,7 +275,13 @@ impl Tickets {
             if BATCH_REPLY_BYTES_MAX <= batch.out.len() {
                 break;
             }
-            write_reply(&self.finished[ordinal], batch);
+            let finished = &self.finished[ordinal];
+            write_reply(finished, batch);
+            let Asked { class, received, gate, command, .. } = finished.asked;
+            add_timing(&mut batch.timings, class, received, gate);
+            if finished.answers.any_failed() {
+                stats.latencies.count_failed(command);
+            }
             written += 1;
         }
         let mut finished: Vec<Option<AnsweredRequest>> = Vec::new();
@@ -278,6 +298,7 @@ impl Tickets {
 impl Tx {
     /// Adds a table that a source serves.
     pub fn add_source(&mut self, name: &str, source: Box<dyn Source>) {
+        self.request_counts.add_source(name, source.kind());
         let ordinal = self.tickets.add(name.to_owned(), source);
         self.catalog.add_source(name, ordinal);
     }
@@ -300,7 +321,7 @@ impl Tx {
         }
         tickets.stream = stream;
         tickets.expire(now.monotonic);
-        tickets.write_replies();
+        tickets.write_replies(&self.stats);
         self.stats.source_tickets.set(tickets.open.len() as u64);
         let mut answered = std::mem::take(&mut tickets.answered);
         self.run_job(&mut answered);
@@ -369,6 +390,7 @@ impl Tx {
     pub(super) fn submit(
         &mut self,
         session: &mut Session,
+        id: CommandId,
         command: &'static Command,
         args: &Args<'_>,
         seq: u64,
@@ -377,7 +399,15 @@ impl Tx {
         let operation = command.source.ok_or(CommandError::Syntax)?;
         check_shape(operation, command, args)?;
         let is_silent = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::Skipping);
-        let asked = Asked { command, version: session.version, gate: Gate::OPEN, is_silent };
+        let class = self.request_counts.class_of_source(ordinal, id);
+        let asked = Asked {
+            command,
+            version: session.version,
+            gate: Gate::OPEN,
+            class,
+            received: self.request_counts.received,
+            is_silent,
+        };
         if command.keys == Keys::ONE {
             self.submit_one(session, args, ordinal, Part::Whole { seq, asked }, operation)?;
         } else {
@@ -387,6 +417,7 @@ impl Tx {
                 MultiKeyRequest { seq, asked, answers: Vec::new(), missing: 0 },
             )?;
         }
+        self.request_counts.add_pending(class);
         if session.reply_mode == ReplyMode::Skipping {
             session.reply_mode = ReplyMode::On;
         }

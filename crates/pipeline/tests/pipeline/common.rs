@@ -252,6 +252,7 @@ impl Server {
             first_request: 0,
             request_count: 1,
             resubmitted,
+            received: None,
         });
     }
 

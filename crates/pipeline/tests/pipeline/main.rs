@@ -13,6 +13,7 @@ mod gating;
 mod hashes;
 mod hostile;
 mod keys;
+mod latency;
 mod redis_diff;
 mod scan;
 mod server_commands;

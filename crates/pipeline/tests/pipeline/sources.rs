@@ -38,10 +38,10 @@ struct Waiting {
 }
 
 #[derive(Clone)]
-struct SimSource(Arc<Mutex<SourceState>>);
+pub struct SimSource(Arc<Mutex<SourceState>>);
 
 impl SimSource {
-    fn new() -> Self {
+    pub fn new() -> Self {
         SimSource(Arc::new(Mutex::new(SourceState { queue_limit: 1000, ..SourceState::default() })))
     }
 
@@ -75,7 +75,7 @@ impl SimSource {
         });
     }
 
-    fn answer_all(&self) {
+    pub fn answer_all(&self) {
         while self.waiting() != 0 {
             self.answer_one(0);
         }

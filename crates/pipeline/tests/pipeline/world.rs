@@ -118,7 +118,9 @@ impl World {
             .expect("the simulated driver works");
         let now = read(&self.clock);
         if !self.batch.is_empty() {
+            self.batch.received = now.monotonic;
             self.tx.execute(&mut self.batch, now);
+            self.tx.note_executed(now.monotonic, self.clock.now());
         }
         self.tx.end_turn();
         self.net.deliver(&mut self.batch);
@@ -126,6 +128,7 @@ impl World {
             self.net.deliver(&mut answers);
         }
         self.net.finish_turn();
+        self.net.note_released(self.clock.now());
     }
 
     /// Runs a turn with two batches under way at once, as when net and tx have a thread each.

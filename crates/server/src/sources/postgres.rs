@@ -19,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use busload_batch::QueueLatencies;
 use busload_io::{Clock, RealClock};
 use busload_pipeline::tx::Tx;
 use busload_postgres::{Settings, TableStats};
@@ -86,6 +87,11 @@ impl PostgresTableMetrics {
     /// Returns the current metrics.
     pub fn stats(&self) -> TableStats {
         self.table.stats()
+    }
+
+    /// Returns how long requests waited in the queue and statements took.
+    pub fn latencies(&self) -> Arc<QueueLatencies> {
+        self.table.latencies()
     }
 }
 

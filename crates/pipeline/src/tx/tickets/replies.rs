@@ -95,20 +95,29 @@ fn write_optional(value: Option<&Bytes>, reply: &mut Reply<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use busload_resp::Version;
 
     use super::*;
     use crate::{
         command::lookup,
         gate::Gate,
+        latency::Class,
         limits::{REPLY_COPIED_BYTES_MAX, REPLY_SMALL_BYTES},
     };
 
     #[test]
     fn a_reply_over_the_bound_is_taken_back_whole() {
         let command = lookup(b"hmget").command().expect("there is one");
-        let mut asked =
-            Asked { command, version: Version::Resp2, gate: Gate::OPEN, is_silent: false };
+        let mut asked = Asked {
+            command,
+            version: Version::Resp2,
+            gate: Gate::OPEN,
+            class: Class::default(),
+            received: Duration::ZERO,
+            is_silent: false,
+        };
         let value = Some(Bytes::from(vec![0; 16 * 1024]));
         let answers =
             Answers::One(Ok(SourceValue::Values(vec![value; 1 + REPLY_SMALL_BYTES / 16 / 1024])));

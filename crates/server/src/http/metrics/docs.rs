@@ -17,7 +17,17 @@ Names end with their unit; `_total` marks counters, which only grow until the pr
 
 /// Sections of the page: a prefix of metrics' names, the title, and when the server has these
 /// metrics. A metric belongs to the first section that fits.
-const SECTIONS: [(&str, &str, &str); 7] = [
+const SECTIONS: [(&str, &str, &str); 8] = [
+    (
+        "busload_request_",
+        "Requests",
+        "\
+For each table and family of commands (`read`, `write`, `admin`, `other`) that had requests of Redis
+clients. Table `*` of kind `server` stands for requests without a key. `le` is a power of two in
+microseconds. A request's time does not include a wait for earlier replies on its connection, or for
+a client that does not read. Of a table that a source serves, queue and service leave out requests
+that it answers at once or that join a read in flight.",
+    ),
     ("busload_http_", "HTTP", "Over all connections, those of gRPC and of Dolt's clients, too."),
     ("busload_queue_", "Request queues", "For each table of kind `postgres` or `chunks`."),
     ("busload_postgres_", "Postgres tables", "For each table of kind `postgres`."),

@@ -2,6 +2,7 @@
 
 use busload_batch::ClassStats;
 use busload_dolt::StoreStatus;
+use busload_histogram::Reading as Times;
 use busload_pipeline::stats::{BatchReading, Counter, Stats};
 use busload_postgres::TableStats;
 use busload_remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
@@ -12,6 +13,7 @@ use super::{
 };
 use crate::{
     http::front_metrics::FrontMetrics,
+    latencies::Latencies,
     sources::{postgres_state, store_state},
 };
 
@@ -40,6 +42,8 @@ pub enum MetricSource {
     Dolt(Labels, fn(&RemotesapiStats) -> Vec<(&'static str, u64)>),
     /// A value of the log.
     Log(fn(&LogReading) -> u64),
+    /// Times of the requests of a table and family.
+    Latency(fn(&Latencies) -> &Times),
     /// Samples with labels of their own.
     Labelled(Labels, fn(&Reading<'_>, &mut Samples<'_>)),
 }
@@ -48,7 +52,7 @@ pub enum MetricSource {
 pub type Labels = &'static [&'static str];
 
 use MetricSource::{
-    Chunks, ChunksAverage, Dolt, Http, Labelled, Log, Pipeline, Postgres, Process, Queue,
+    Chunks, ChunksAverage, Dolt, Http, Labelled, Latency, Log, Pipeline, Postgres, Process, Queue,
     QueueOperation, Stage,
 };
 
@@ -60,6 +64,7 @@ impl MetricSource {
             Stage(_) => &["stage"],
             Postgres(_) | Queue(_) | Chunks(_) | ChunksAverage(_) => &["table"],
             QueueOperation(_) => &["table", "operation"],
+            Latency(_) => &["table", "kind", "family", "le"],
             Dolt(labels, _) | Labelled(labels, _) => labels,
         }
     }
@@ -110,6 +115,15 @@ impl MetricSource {
             }
             Dolt(..) => {}
             Log(of) => reading.log.iter().for_each(|log| samples.put(&[], of(log))),
+            Latency(of) => {
+                for all in &reading.latencies {
+                    let times = of(all);
+                    // Those of sources have no queue of commands that they answer at once.
+                    if times.count() != 0 {
+                        histogram(samples, &[&all.table, all.kind, all.family.name()], times);
+                    }
+                }
+            }
             Labelled(_, write) => write(reading, samples),
         }
     }
@@ -180,18 +194,31 @@ pub fn by_origin(of: impl Fn(RecordsOrigin) -> u64) -> Vec<(&'static str, u64)> 
     RecordsOrigin::ALL.map(|origin| (origin.name(), of(origin))).into()
 }
 
-/// Writes the histogram up to its last bucket that counts anything.
-pub fn sync_durations(reading: &Reading<'_>, samples: &mut Samples<'_>) {
-    let Some(log) = &reading.log else { return };
-    let buckets = &log.stats.sync_us_buckets;
-    let filled = buckets.iter().rposition(|&count| count != 0).map_or(0, |last| last + 1);
-    let mut count = 0;
-    for (power, in_bucket) in buckets.iter().enumerate().take(filled) {
-        count += in_bucket;
-        let bound = (1_u64 << power) as f64 / 1e6;
-        samples.put_as("_bucket", &[&bound.to_string()], count);
+pub fn command_calls(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    for (command, latencies) in reading.status.stats.latencies.commands() {
+        samples.put(&[command.name], latencies.calls.get());
     }
-    samples.put_as("_bucket", &["+Inf"], count);
-    samples.put_as("_sum", &[], log.stats.sync_us_total as f64 / 1e6);
-    samples.put_as("_count", &[], count);
+}
+
+pub fn command_failures(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    for (command, latencies) in reading.status.stats.latencies.commands() {
+        samples.put(&[command.name], latencies.failed.get() + latencies.rejected.get());
+    }
+}
+
+pub fn sync_durations(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    if let Some(log) = &reading.log {
+        histogram(samples, &[], &log.stats.sync_times);
+    }
+}
+
+/// Writes a histogram with its labels other than `le`, up to the first bound that no duration
+/// reaches.
+fn histogram(samples: &mut Samples<'_>, labels: &[&str], times: &Times) {
+    let bounds = times.cumulative().map(|(bound, below)| (bound.as_secs_f64().to_string(), below));
+    for (bound, below) in bounds.chain([("+Inf".to_owned(), times.count())]) {
+        samples.put_as("_bucket", &[labels, &[&bound]].concat(), below);
+    }
+    samples.put_as("_sum", labels, times.sum().as_secs_f64());
+    samples.put_as("_count", labels, times.count());
 }

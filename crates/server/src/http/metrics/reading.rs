@@ -12,6 +12,7 @@ use busload_snapshot::{Control, Status as SnapshotStatus};
 use crate::{
     chunk_stores::ChunkTable,
     http::front_metrics::FrontMetrics,
+    latencies::{self, Latencies},
     status::{ServerState, Status},
 };
 
@@ -29,6 +30,8 @@ pub struct Reading<'a> {
     pub chunks: Vec<ChunksReading<'a>>,
     /// Request queues of all these tables.
     pub queues: Vec<QueueReading<'a>>,
+    /// Times of requests, of each table and family that had any.
+    pub latencies: Vec<Latencies>,
     /// Counters of the log; none until it is recovered.
     pub log: Option<LogReading>,
 }
@@ -73,6 +76,7 @@ impl<'a> Reading<'a> {
             postgres,
             chunks: chunks.iter().map(ChunksReading::new).collect(),
             queues,
+            latencies: latencies::read(status),
             log: status.progress().map(|progress| LogReading::new(progress, status.snapshots())),
         }
     }

@@ -8,8 +8,8 @@ use busload_postgres::TableStats;
 use super::metric_source::{
     self,
     MetricSource::{
-        self, Chunks, ChunksAverage, Dolt, Http, Labelled, Log, Pipeline, Postgres, Process, Queue,
-        QueueOperation, Stage,
+        self, Chunks, ChunksAverage, Dolt, Http, Labelled, Latency, Log, Pipeline, Postgres,
+        Process, Queue, QueueOperation, Stage,
     },
     by_download, by_location, by_method, by_origin, flag, resident_bytes,
 };
@@ -81,6 +81,20 @@ pub static TABLE: &[Metric] = &[
         Pipeline(|stats| &stats.net_received_bytes_total)),
     counter("busload_net_sent_bytes_total", "Bytes sent.",
         Pipeline(|stats| &stats.net_sent_bytes_total)),
+    // Requests of Redis clients.
+    histogram("busload_request_duration_seconds",
+        "From when a request was received until its reply could be sent.",
+        Latency(|latencies| &latencies.requests)),
+    histogram("busload_request_queue_duration_seconds",
+        "How long requests waited until they were executed or their batch was sent.",
+        Latency(|latencies| &latencies.queue)),
+    histogram("busload_request_service_duration_seconds",
+        "How long the batch took that carried a request: transactions, a statement, a read.",
+        Latency(|latencies| &latencies.service)),
+    counter("busload_command_calls_total", "Requests by command, those with errors, too.",
+        Labelled(&["command"], metric_source::command_calls)),
+    counter("busload_command_failures_total", "Requests answered with an error, by command.",
+        Labelled(&["command"], metric_source::command_failures)),
     // The HTTP front.
     gauge("busload_http_connections", "HTTP connections now.",
         Http(|front| front.connections.load(Relaxed))),

@@ -1,8 +1,10 @@
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use busload_batch::QueueStats;
 use busload_dolt::{StoreStats, StoreStatus};
+use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
+use busload_pipeline::{command::lookup, latency::Family};
 use busload_postgres::TableStats;
 
 use super::{
@@ -10,6 +12,7 @@ use super::{
     table::MetricType,
     *,
 };
+use crate::latencies::Latencies;
 use busload_remotesapi::{Download, Method};
 
 fn chunks(name: &str) -> ChunksReading<'_> {
@@ -21,16 +24,26 @@ fn full_page() -> String {
     let (status, front) = (Status::default(), FrontMetrics::default());
     status.remotesapi.count_call(Method::Root);
     status.remotesapi.count_sent(Download::Range, 4096);
-    let mut sync_us_buckets = [0; busload_log::SYNC_BUCKET_COUNT];
-    sync_us_buckets[3] = 2;
-    sync_us_buckets[7] = 1;
-    let stats = LogStats { sync_us_buckets, sync_us_total: 100, ..LogStats::default() };
+    let syncs = Histogram::default();
+    syncs.record(Duration::from_micros(5), 2);
+    syncs.record(Duration::from_micros(90), 1);
+    let stats = LogStats { sync_times: syncs.read(), ..LogStats::default() };
+    status.stats.latencies.command(lookup(b"get")).unwrap().calls.add(7);
     let mut reading = Reading::new(&status, &front);
     reading.postgres = vec![("objects", TableStats::default())];
     reading.chunks = vec![chunks("db"), chunks("a\"b\\c\nd")];
     reading.queues = ["objects", "db", "a\"b\\c\nd"]
         .map(|table| QueueReading { table, stats: QueueStats::default(), waiting: 3 })
         .into();
+    let times = syncs.read();
+    reading.latencies = vec![Latencies {
+        table: "objects".to_owned(),
+        kind: "postgres",
+        family: Family::Write,
+        requests: times.clone(),
+        queue: times.clone(),
+        service: times,
+    }];
     reading.log = Some(LogReading { stats, ..LogReading::default() });
     render_reading(&reading)
 }
@@ -56,7 +69,10 @@ fn every_row_is_a_family_with_its_labels() {
             let (series, labels) = series.split_once('{').unwrap_or((series, ""));
             let suffix = series.strip_prefix(name).unwrap();
             match (metric.kind, suffix) {
-                (MetricType::Histogram, "_sum" | "_count") => assert_eq!(labels, ""),
+                (MetricType::Histogram, "_sum" | "_count") => {
+                    let all = metric.source.labels();
+                    assert_eq!(label_names(labels), all[..all.len() - 1], "{sample}");
+                }
                 (MetricType::Histogram, "_bucket") | (_, "") => {
                     assert_eq!(label_names(labels), metric.source.labels(), "{sample}");
                 }
@@ -92,6 +108,11 @@ fn samples_are_written_in_the_format_of_prometheus() {
         "busload_log_sync_duration_seconds_bucket{le=\"0.000008\"} 2\n",
         "busload_log_sync_duration_seconds_bucket{le=\"+Inf\"} 3\n",
         "busload_log_sync_duration_seconds_sum 0.0001\n",
+        "busload_command_calls_total{command=\"get\"} 7\n",
+        "busload_request_duration_seconds_bucket{table=\"objects\",kind=\"postgres\",\
+         family=\"write\",le=\"0.000008\"} 2\n",
+        "busload_request_service_duration_seconds_count{table=\"objects\",kind=\"postgres\",\
+         family=\"write\"} 3\n",
         "busload_log_sync_duration_seconds_count 3\n",
     ] {
         assert!(page.contains(line), "{line} in {page}");
