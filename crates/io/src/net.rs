@@ -195,6 +195,9 @@ pub trait Net {
     /// Stops accepting: closes the listening sockets and removes the files of Unix sockets.
     fn stop_listening(&mut self);
 
+    /// Returns the file descriptor of a connection, if the driver has such.
+    fn descriptor(&self, conn: ConnId) -> Option<i32>;
+
     /// Returns a handle that makes a poll return, from any thread. Waking is idempotent until the
     /// next poll.
     fn waker(&self) -> Waker;

@@ -1,13 +1,13 @@
 //! The object that travels between net and tx: it carries requests one way and replies back, in the
 //! same memory.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use busload_io::{ConnId, Peer};
 use busload_resp::{ArgRange, ProtocolError};
 use bytes::Bytes;
 
-use crate::{command::CommandId, gate::Gate, latency::Timing};
+use crate::{command::CommandId, gate::Gate, gauges::ConnectionGauges, latency::Timing};
 
 /// Buffer of received bytes that requests point into.
 #[derive(Debug)]
@@ -87,6 +87,8 @@ pub enum Control {
         conn: ConnId,
         /// Addresses of both ends.
         peer: Peer,
+        /// Measurements that net keeps up to date.
+        gauges: Arc<ConnectionGauges>,
     },
     /// A connection was closed; tx handles it after all requests.
     Closed {
@@ -152,6 +154,17 @@ pub struct Deferred {
     pub reason: DeferReason,
 }
 
+/// Limits of the net stage that CONFIG SET can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetLimits {
+    /// Pending reply bytes of one client above which net stops reading it.
+    pub client_reply_bytes: usize,
+    /// Memory of all connections above which net closes the largest.
+    pub reply_bytes_total: usize,
+    /// Largest size of one request in bytes.
+    pub request_bytes: usize,
+}
+
 /// Memory that tx uses for a connection (its MULTI queue, watched keys and job); net adds it to
 /// the memory that it limits.
 #[derive(Clone, Copy, Debug)]
@@ -197,6 +210,8 @@ pub struct RequestBatch {
     pub authenticated: Vec<(ConnId, bool)>,
     /// Times of the requests that were executed, for the latencies.
     pub timings: Vec<Timing>,
+    /// Limits for net to use from now on, if they have changed.
+    pub limits: Option<NetLimits>,
     /// Number of sliced commands that had ended before this batch was executed, and after it.
     pub jobs_ended: (u64, u64),
 }
@@ -229,6 +244,7 @@ impl RequestBatch {
         self.held.clear();
         self.authenticated.clear();
         self.timings.clear();
+        self.limits = None;
         if self.out.capacity() > OUT_BYTES_KEPT {
             crate::reaper::drop_elsewhere(std::mem::take(&mut self.out));
         }

@@ -189,6 +189,52 @@ pub const EVICTION_SLACK_BYTES: u64 = 16 * 1024 * 1024;
 /// Longest time that tx sleeps while expiring keys exist or garbage is left.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Number of entries of the slow log, unless `slowlog-max-len` says another, as in Redis.
+pub const SLOW_LOG_LEN_DEFAULT: usize = 128;
+
+/// Memory of the slow log's entries, whatever their number.
+pub const SLOW_LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Number of arguments that an entry of the slow log shows.
+pub const SLOW_LOG_ARGS_MAX: usize = 32;
+
+/// Bytes of one argument that an entry of the slow log shows.
+pub const SLOW_LOG_ARG_BYTES_MAX: usize = 128;
+
+/// Bytes of a key at a source that the slow log can show: each open request keeps them.
+pub const SLOW_SOURCE_KEY_BYTES: usize = 44;
+
+/// Default of `slowlog-log-slower-than`: execution time of a slow command, as in Redis.
+pub const SLOW_COMMAND: Duration = Duration::from_millis(10);
+
+/// Value of `slowlog-log-slower-than` below which every command is timed by itself; from it on only
+/// those that can take long.
+pub const TIME_EVERY_COMMAND_BELOW: Duration = Duration::from_millis(1);
+
+/// Bytes of a request from which on a fast command can take long, too.
+pub const TIMED_REQUEST_BYTES_MIN: usize = 4 * 1024;
+
+/// Default of `latency-monitor-threshold`: time from which on LATENCY shows an event.
+pub const LATENCY_SPIKE: Duration = Duration::from_millis(100);
+
+/// Number of samples that LATENCY keeps per event, as in Redis.
+pub const LATENCY_SAMPLES_MAX: usize = 160;
+
+/// Number of clients in MONITOR mode; each turn copies its lines to every one of them.
+pub const MONITORS_MAX: usize = 16;
+
+/// Bytes of lines for MONITOR in one turn; further commands of the turn are only counted.
+pub const MONITOR_BYTES_PER_TURN: usize = 1024 * 1024;
+
+/// Number of arguments that a line of MONITOR shows.
+pub const MONITOR_ARGS_MAX: usize = 128;
+
+/// Bytes of one argument that a line of MONITOR shows.
+pub const MONITOR_ARG_BYTES_MAX: usize = 1024;
+
+/// Interval at which tx looks for clients that are idle for longer than `timeout`.
+pub const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Time that clients have at shutdown to take their replies.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
@@ -212,6 +258,15 @@ pub const NAMES_MAX: usize = 1024;
 
 /// Bytes of a value in `CONFIG SET`.
 pub const CONFIG_VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// Smallest `client-reply-bytes` and `reply-bytes-total` that `CONFIG SET` accepts.
+pub const CONFIG_REPLY_BYTES_MIN: u64 = 64 * 1024;
+
+/// Smallest `client-query-buffer-limit` that `CONFIG SET` accepts.
+pub const CONFIG_REQUEST_BYTES_MIN: u64 = 64 * 1024;
+
+/// Largest `client-query-buffer-limit` that `CONFIG SET` accepts.
+pub const CONFIG_REQUEST_BYTES_MAX: u64 = 1 << 31;
 
 /// Bytes of a name that a client gives itself or its library, and of its library's version.
 pub const CLIENT_NAME_BYTES_MAX: usize = 4 * 1024;

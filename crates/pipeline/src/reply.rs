@@ -107,6 +107,11 @@ impl<'a> Reply<'a> {
         resp::write_integer(self.out, value);
     }
 
+    /// Writes a decimal number.
+    pub fn double(&mut self, value: f64) {
+        resp::write_double(self.out, value, self.version);
+    }
+
     /// Writes a count as an integer.
     #[inline]
     pub fn count(&mut self, value: usize) {

@@ -1,12 +1,15 @@
 //! State that tx keeps for a connection: everything a command can change.
 
-use busload_io::{ConnId, Peer};
+use std::sync::Arc;
+
+use busload_io::{Address, ConnId, Peer};
 use busload_resp::{ArgRange, Version};
 
 use crate::{
     args::Args,
     batch::DeferReason,
     command::{Command, CommandId},
+    gauges::ConnectionGauges,
     limits::{QUEUE_CHUNK_ARGS, QUEUE_CHUNK_BYTES},
     source::Ticket,
 };
@@ -33,6 +36,8 @@ pub struct Session {
     pub id: u64,
     /// Addresses of both ends.
     pub peer: Peer,
+    /// Measurements of its buffers, which net keeps up to date.
+    pub gauges: Arc<ConnectionGauges>,
     /// Space chosen by SELECT.
     pub space: u16,
     /// RESP version of the replies.
@@ -57,6 +62,8 @@ pub struct Session {
     pub no_evict: bool,
     /// Flag set by CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// Says whether it is shown all commands (MONITOR).
+    pub monitors: bool,
     /// Commands queued since MULTI.
     pub multi: Option<Box<Queue>>,
     /// Says whether WATCH is in force (the registry holds the keys).
@@ -76,6 +83,7 @@ impl Session {
             conn,
             id,
             peer,
+            gauges: Arc::default(),
             space: 0,
             version: Version::Resp2,
             authenticated,
@@ -88,12 +96,26 @@ impl Session {
             reply_mode: ReplyMode::On,
             no_evict: false,
             no_touch: false,
+            monitors: false,
             multi: None,
             watching: false,
             blocked: None,
             barrier: None,
             closing: false,
         }
+    }
+
+    /// Returns the client's address as CLIENT LIST shows it.
+    pub fn address(&self) -> String {
+        shown_address(&self.peer.remote)
+    }
+}
+
+/// Returns an address as Redis shows it.
+pub(crate) fn shown_address(of: &Address) -> String {
+    match of {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => format!("{}:0", path.display()),
     }
 }
 

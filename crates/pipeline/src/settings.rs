@@ -1,4 +1,4 @@
-//! Settings of the pipeline, fixed at start. The server parses files and flags.
+//! Settings of the pipeline. The server parses files and flags; CONFIG SET changes some later.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -119,6 +119,8 @@ pub struct Settings {
     pub clients_max: u32,
     /// Largest size of one request in bytes.
     pub request_bytes: usize,
+    /// Seconds after which a client that sends nothing is closed; 0 means never.
+    pub idle_timeout_s: u32,
     /// Says whether a table takes over the keys in `default` that have its prefix.
     pub adopt_tables: bool,
     /// Logged tables that are no longer configured and shall be dropped with their keys.
@@ -161,6 +163,7 @@ impl Default for Settings {
             reply_bytes_total: limits::REPLY_BYTES_TOTAL,
             clients_max: 10_000,
             request_bytes: 1 << 30,
+            idle_timeout_s: 0,
             adopt_tables: false,
             drop_tables: Vec::new(),
             about: About::default(),

@@ -8,6 +8,8 @@ use std::sync::{
 
 use crate::latency::Latencies;
 
+use crate::{latency_events::LatencyEvents, slow_log::SlowLog};
+
 /// Number of batches of one stage, and how full they were.
 #[derive(Debug, Default)]
 pub struct BatchCounter {
@@ -162,6 +164,10 @@ pub struct Stats {
     pub source_tickets: Counter,
     /// Times of requests, per table and per command.
     pub latencies: Arc<Latencies>,
+    /// Last commands that took long.
+    pub slow_log: SlowLog,
+    /// Last times that something took long.
+    pub latency_events: LatencyEvents,
 }
 
 impl Stats {

@@ -228,6 +228,7 @@ fn resolve(
         reply_bytes_total,
         clients_max: options.maxclients.unwrap_or(MAXCLIENTS_DEFAULT),
         request_bytes,
+        idle_timeout_s: 0,
         adopt_tables: changes.adopt,
         drop_tables: changes.drop,
         about,

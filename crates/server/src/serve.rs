@@ -66,6 +66,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let postgres = PostgresTables::start(&config.postgres, &clock, placement)?;
     postgres.wait_for_first_attempts();
     chunk_stores.wait_for_first_attempts();
+    tx.set_clock(Box::new(clock));
     postgres.attach(&mut tx);
     attach_chunks(&chunk_stores, &mut tx, &status.signals, &waker);
     status.add_postgres(postgres.metrics());

@@ -288,7 +288,7 @@ impl Server {
 
     fn execute(&mut self, batch: &mut RequestBatch) -> Result<(), String> {
         for control in &batch.control {
-            if let Control::Opened { conn, peer } = control {
+            if let Control::Opened { conn, peer, .. } = control {
                 // tx may learn later that the slot's previous connection was closed.
                 self.sessions.retain(|other, _| other.index != conn.index);
                 self.sessions.insert(*conn, (Session::default(), port_of(peer)));

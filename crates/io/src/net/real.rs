@@ -565,6 +565,10 @@ impl Net for RealNet {
         self.listeners.clear();
     }
 
+    fn descriptor(&self, conn: ConnId) -> Option<i32> {
+        self.connections.get(conn).map(|connection| connection.stream.descriptor())
+    }
+
     fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.waker))
     }

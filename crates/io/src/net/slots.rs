@@ -45,6 +45,11 @@ impl<T> Slots<T> {
         id
     }
 
+    pub(crate) fn get(&self, conn: ConnId) -> Option<&T> {
+        let slot = self.slots.get(conn.index as usize)?;
+        if slot.generation == conn.generation { slot.connection.as_ref() } else { None }
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, conn: ConnId) -> Option<&mut T> {
         let slot = self.slots.get_mut(conn.index as usize)?;

@@ -351,6 +351,10 @@ impl Net for SimNet {
         lock(&self.shared).listening = false;
     }
 
+    fn descriptor(&self, _: ConnId) -> Option<i32> {
+        None
+    }
+
     fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.waker))
     }

@@ -9,8 +9,9 @@ use super::{Call, Command, connection, printable, refuse_many_names};
 use crate::{
     args::Cursor,
     error::{CommandError, CommandResult},
+    gauges::ConnectionGauges,
     limits::CLIENT_NAME_BYTES_MAX,
-    session::{ReplyMode, Session},
+    session::{ReplyMode, Session, shown_address as address},
     tx::Tx,
 };
 
@@ -93,8 +94,9 @@ fn describe_own(tx: &Tx, call: &Call<'_>, text: &mut String) {
     describe(tx, call.session, Some(call.command), 0, text);
 }
 
-/// Writes one line in Redis's format. Metrics that do not exist here (the net stage owns the
-/// buffers of a connection) are 0, or -1 where 0 would mean something.
+/// Writes one line in Redis's format. The net stage measures the buffers at the end of each turn in
+/// which something happened on the connection. `obl` is 0: all pending replies are in the buffers
+/// that `oll` and `omem` count; `rbs` and `rbp` are 0, too.
 fn describe(
     tx: &Tx,
     session: &Session,
@@ -108,19 +110,28 @@ fn describe(
         Some(queue) => (i64::try_from(queue.len()).unwrap_or(i64::MAX), queue.memory_bytes()),
         None => (-1, 0),
     };
+    let gauges = &session.gauges;
+    let descriptor = gauges.descriptor.unwrap_or(-1);
+    let memory_bytes = gauges.memory_bytes.get() + size_of::<Session>() as u64;
     let command = command.map_or("NULL", |command| command.name);
     let name = String::from_utf8_lossy(&session.name);
     writeln!(
         text,
-        "id={} addr={} laddr={} fd=-1 name={name} age={age} idle={idle} flags={} db={} sub=0 \
-         psub=0 ssub=0 multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queue_bytes} rbs=0 \
-         rbp=0 obl=0 oll=0 omem=0 tot-mem={queue_bytes} events=r cmd={command} user=default \
-         redir=-1 resp={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} fd={descriptor} name={name} age={age} idle={idle} flags={} db={} \
+         sub=0 psub=0 ssub=0 multi={queued} qbuf={} qbuf-free={} argv-mem={} \
+         multi-mem={queue_bytes} rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={memory_bytes} \
+         events={} cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         session.id,
         address(&session.peer.remote),
         address(&session.peer.local),
         flags(tx, session),
         session.space,
+        gauges.query_bytes.get(),
+        gauges.query_free_bytes.get(),
+        gauges.argument_bytes.get(),
+        gauges.reply_chunks.get(),
+        gauges.reply_bytes.get(),
+        events(gauges.events.get()),
         connection::version_number(session.version),
         String::from_utf8_lossy(&session.library_name),
         String::from_utf8_lossy(&session.library_version),
@@ -128,15 +139,18 @@ fn describe(
     .expect("writing to a string cannot fail");
 }
 
-fn address(of: &Address) -> String {
-    match of {
-        Address::Tcp(address) => address.to_string(),
-        Address::Unix(path) => format!("{}:0", path.display()),
-    }
+/// Returns what the connection waits for, as Redis shows it.
+fn events(set: u64) -> String {
+    let of = |bit, letter| (set & bit != 0).then_some(letter);
+    [of(ConnectionGauges::READABLE, 'r'), of(ConnectionGauges::WRITABLE, 'w')]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn flags(tx: &Tx, session: &Session) -> String {
     let flags = [
+        ('O', session.monitors),
         ('x', session.multi.is_some()),
         ('b', session.blocked.is_some()),
         ('d', session.watching && tx.watches.changed(session.conn)),
@@ -171,9 +185,13 @@ fn kill_address(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 }
 
 fn kill_matching(tx: &mut Tx, call: &mut Call<'_>, filter: &KillFilter<'_>) -> usize {
-    let own = !filter.skip_own && filter.matches(call.session);
-    let others: Vec<_> =
-        tx.other_sessions().filter(|other| filter.matches(other)).map(|other| other.conn).collect();
+    let now_ms = tx.now();
+    let own = !filter.skip_own && filter.matches(call.session, now_ms);
+    let others: Vec<_> = tx
+        .other_sessions()
+        .filter(|other| filter.matches(other, now_ms))
+        .map(|other| other.conn)
+        .collect();
     others.iter().for_each(|&conn| tx.kill(conn));
     // The client's own connection is closed behind the reply.
     call.session.closing |= own;
@@ -184,6 +202,8 @@ struct KillFilter<'a> {
     id: Option<u64>,
     remote: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
+    /// Seconds since when the client must be connected.
+    age_min: Option<i64>,
     /// Says whether a type or user was given that no client has.
     nobody: bool,
     skip_own: bool,
@@ -191,18 +211,20 @@ struct KillFilter<'a> {
 
 impl Default for KillFilter<'_> {
     fn default() -> Self {
-        Self { id: None, remote: None, local: None, nobody: false, skip_own: true }
+        Self { id: None, remote: None, local: None, age_min: None, nobody: false, skip_own: true }
     }
 }
 
 impl KillFilter<'_> {
-    fn matches(&self, session: &Session) -> bool {
+    fn matches(&self, session: &Session, now_ms: i64) -> bool {
+        let age_s = (now_ms - session.connected_ms) / 1_000;
         let is_at = |wanted: Option<&[u8]>, of: &Address| {
             wanted.is_none_or(|wanted| wanted == address(of).as_bytes())
         };
         !self.nobody
             && !session.closing
             && self.id.is_none_or(|id| id == session.id)
+            && self.age_min.is_none_or(|age| age <= age_s)
             && is_at(self.remote, &session.peer.remote)
             && is_at(self.local, &session.peer.local)
     }
@@ -220,6 +242,7 @@ fn kill_filter(mut cursor: Cursor<'_>) -> Result<KillFilter<'_>, CommandError> {
             b"user" if value == connection::USER => {}
             b"user" => return Err(format!("ERR No such user '{}'", printable(value, 128)).into()),
             b"skipme" => filter.skip_own = yes_or_no(value)?,
+            b"maxage" => filter.age_min = Some(age(value)?),
             _ => return Err(CommandError::Syntax),
         }
     }
@@ -231,6 +254,12 @@ fn client_id(arg: &[u8]) -> Result<u64, CommandError> {
         .and_then(|id| u64::try_from(id).ok())
         .filter(|id| *id != 0)
         .ok_or(CommandError::text("ERR client-id should be greater than 0"))
+}
+
+fn age(arg: &[u8]) -> Result<i64, CommandError> {
+    parse_i64(arg)
+        .filter(|age| 0 < *age)
+        .ok_or(CommandError::text("ERR maxage is not an integer or out of range"))
 }
 
 fn yes_or_no(arg: &[u8]) -> Result<bool, CommandError> {

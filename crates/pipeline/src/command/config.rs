@@ -1,7 +1,10 @@
 //! CONFIG: the settings under Redis's names, and our own settings.
 //!
 //! Tools read them to learn what kind of server this is. CONFIG SET changes what can be changed
-//! while the server runs; for other settings it accepts only the present value.
+//! while the server runs, until the next start; for other settings it accepts only the present
+//! value.
+
+use std::time::Duration;
 
 use busload_resp::parse_i64;
 
@@ -9,7 +12,10 @@ use super::{Call, printable, refuse_many_names};
 use crate::{
     error::{CommandError, CommandResult},
     glob::Pattern,
-    limits::{CONFIG_VALUE_BYTES_MAX, PATTERN_BYTES_MAX, SPACE_COUNT},
+    limits::{
+        CONFIG_REPLY_BYTES_MIN, CONFIG_REQUEST_BYTES_MAX, CONFIG_REQUEST_BYTES_MIN,
+        CONFIG_VALUE_BYTES_MAX, PATTERN_BYTES_MAX, SPACE_COUNT,
+    },
     settings::{Eviction, SyncMode},
     tx::Tx,
 };
@@ -27,17 +33,17 @@ struct Parameter {
 enum Kind {
     Text,
     YesNo,
-    /// Integer from 0 to this one.
-    Integer(i64),
-    /// Number of bytes, with optional unit.
-    Memory,
+    /// Integer from the first to the second.
+    Integer(i64, i64),
+    /// Number of bytes from the first to the second, with optional unit.
+    Memory(u64, u64),
     OneOf(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy)]
 enum Change {
-    /// Changed while the server runs, by this function.
-    Memory(fn(&mut Tx, u64)),
+    /// Changed while the server runs, by this function, which gets the number.
+    AtOnce(fn(&mut Tx, i64)),
     /// Fixed until the next start.
     AtStart,
     /// Never changed, it is constant.
@@ -46,6 +52,16 @@ enum Change {
 
 const fn at_start(name: &'static str, kind: Kind, value: fn(&Tx) -> String) -> Parameter {
     Parameter { name, kind, change: Change::AtStart, value }
+}
+
+/// Creates a setting that is changed while the server runs.
+const fn at_once(
+    name: &'static str,
+    kind: Kind,
+    change: fn(&mut Tx, i64),
+    value: fn(&Tx) -> String,
+) -> Parameter {
+    Parameter { name, kind, change: Change::AtOnce(change), value }
 }
 
 const POLICIES: &[&str] = &[
@@ -62,12 +78,13 @@ const POLICIES: &[&str] = &[
 /// Policy of busload's own, under a name of Redis's kind.
 const S3_FIFO: &str = "allkeys-s3-fifo";
 const MAX: i64 = i32::MAX as i64;
+/// Any number of bytes.
+const BYTES: Kind = Kind::Memory(0, i64::MAX as u64);
 
 #[rustfmt::skip]
 const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "maxmemory", kind: Kind::Memory,
-        change: Change::Memory(|tx, bytes| tx.settings.memory_max = bytes),
-        value: |tx| tx.settings.memory_max.to_string() },
+    at_once("maxmemory", BYTES, |tx, bytes| tx.settings.memory_max = bytes.unsigned_abs(),
+        |tx| tx.settings.memory_max.to_string()),
     at_start("maxmemory-policy", Kind::OneOf(POLICIES), |tx| maxmemory_policy(tx).into()),
     at_start("save", Kind::Text, |_| String::new()),
     at_start("appendonly", Kind::YesNo,
@@ -78,19 +95,47 @@ const PARAMETERS: &[Parameter] = &[
             SyncMode::Interval(_) => "everysec",
             SyncMode::Os | SyncMode::Off => "no",
         }.into()),
-    Parameter { name: "databases", kind: Kind::Integer(MAX), change: Change::Never,
+    Parameter { name: "databases", kind: Kind::Integer(0, MAX), change: Change::Never,
         value: |_| SPACE_COUNT.to_string() },
-    at_start("maxclients", Kind::Integer(MAX), |tx| tx.settings.clients_max.to_string()),
-    at_start("timeout", Kind::Integer(MAX), |_| "0".into()),
+    at_start("maxclients", Kind::Integer(0, MAX), |tx| tx.settings.clients_max.to_string()),
+    at_once("timeout", Kind::Integer(0, MAX),
+        |tx, seconds| tx.settings.idle_timeout_s = u32::try_from(seconds).unwrap_or(u32::MAX),
+        |tx| tx.settings.idle_timeout_s.to_string()),
     // The value that the socket driver sets.
-    at_start("tcp-keepalive", Kind::Integer(MAX), |_| "300".into()),
-    at_start("proto-max-bulk-len", Kind::Memory,
+    at_start("tcp-keepalive", Kind::Integer(0, MAX), |_| "300".into()),
+    at_start("proto-max-bulk-len", BYTES,
         |_| busload_tables::limits::STRING_BYTES_MAX.to_string()),
-    at_start("client-query-buffer-limit", Kind::Memory, |tx| tx.settings.request_bytes.to_string()),
-    at_start("client-reply-bytes", Kind::Memory, |tx| tx.settings.client_reply_bytes.to_string()),
-    at_start("reply-bytes-total", Kind::Memory, |tx| tx.settings.reply_bytes_total.to_string()),
+    at_once("client-query-buffer-limit",
+        Kind::Memory(CONFIG_REQUEST_BYTES_MIN, CONFIG_REQUEST_BYTES_MAX),
+        |tx, bytes| {
+            tx.settings.request_bytes = size(bytes);
+            tx.change_net_limits();
+        },
+        |tx| tx.settings.request_bytes.to_string()),
+    at_once("client-reply-bytes", Kind::Memory(CONFIG_REPLY_BYTES_MIN, i64::MAX as u64),
+        |tx, bytes| {
+            tx.settings.client_reply_bytes = size(bytes);
+            tx.change_net_limits();
+        },
+        |tx| tx.settings.client_reply_bytes.to_string()),
+    at_once("reply-bytes-total", Kind::Memory(CONFIG_REPLY_BYTES_MIN, i64::MAX as u64),
+        |tx, bytes| {
+            tx.settings.reply_bytes_total = size(bytes);
+            tx.change_net_limits();
+        },
+        |tx| tx.settings.reply_bytes_total.to_string()),
+    at_once("slowlog-log-slower-than", Kind::Integer(-1, i64::MAX),
+        |tx, us| tx.set_slow_threshold(u64::try_from(us).ok().map(Duration::from_micros)),
+        |tx| tx.slow_threshold().map_or("-1".into(), |slow| slow.as_micros().to_string())),
+    at_once("slowlog-max-len", Kind::Integer(0, i64::MAX),
+        |tx, len| tx.stats.slow_log.set_len_max(size(len)),
+        |tx| tx.stats.slow_log.len_max().to_string()),
+    at_once("latency-monitor-threshold", Kind::Integer(0, i64::MAX),
+        |tx, ms| tx.set_spike_threshold(
+            u64::try_from(ms).ok().filter(|ms| *ms != 0).map(Duration::from_millis)),
+        |tx| tx.spike_threshold().map_or("0".into(), |spike| spike.as_millis().to_string())),
     at_start("bind", Kind::Text, |tx| tx.settings.about.bind.clone()),
-    at_start("port", Kind::Integer(u16::MAX as i64), |tx| tx.settings.about.port.to_string()),
+    at_start("port", Kind::Integer(0, u16::MAX as i64), |tx| tx.settings.about.port.to_string()),
     at_start("dir", Kind::Text, |tx| tx.settings.about.data_directory.display().to_string()),
     Parameter { name: "requirepass", kind: Kind::Text, change: Change::Never,
         value: |tx| if tx.settings.password.is_some() { "***" } else { "" }.into() },
@@ -150,8 +195,8 @@ pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         check(tx, parameter, value)?;
     }
     for (parameter, value) in &named {
-        if let (Change::Memory(apply), Some(bytes)) = (parameter.change, memory_bytes(value)) {
-            apply(tx, bytes);
+        if let (Change::AtOnce(apply), Some(number)) = (parameter.change, number(value)) {
+            apply(tx, number);
         }
     }
     call.reply.ok();
@@ -198,7 +243,7 @@ fn check(tx: &Tx, parameter: &Parameter, value: &[u8]) -> Result<(), CommandErro
         return Err(failed(parameter, "argument is too long"));
     }
     let text = normal_form(parameter.kind, value).map_err(|why| failed(parameter, &why))?;
-    if matches!(parameter.change, Change::Memory(_)) || text == (parameter.value)(tx) {
+    if matches!(parameter.change, Change::AtOnce(_)) || text == (parameter.value)(tx) {
         return Ok(());
     }
     let why = "it can be changed only in the configuration file, for the next start";
@@ -214,13 +259,14 @@ fn normal_form(kind: Kind, value: &[u8]) -> Result<String, String> {
         Kind::Text => Ok(text.into_owned()),
         Kind::YesNo if ["yes", "no"].contains(&lower.as_str()) => Ok(lower),
         Kind::YesNo => Err("argument must be 'yes' or 'no'".into()),
-        Kind::Integer(max) => match parse_i64(value) {
-            Some(number) if (0..=max).contains(&number) => Ok(number.to_string()),
-            Some(_) => Err(format!("argument must be between 0 and {max} inclusive")),
+        Kind::Integer(min, max) => match parse_i64(value) {
+            Some(number) if (min..=max).contains(&number) => Ok(number.to_string()),
+            Some(_) => Err(format!("argument must be between {min} and {max} inclusive")),
             None => Err("argument couldn't be parsed into an integer".into()),
         },
-        Kind::Memory => match memory_bytes(value) {
-            Some(bytes) => Ok(bytes.to_string()),
+        Kind::Memory(min, max) => match memory_bytes(value) {
+            Some(bytes) if (min..=max).contains(&bytes) => Ok(bytes.to_string()),
+            Some(_) => Err(format!("argument must be between {min} and {max} inclusive")),
             None => Err("argument must be a memory value".into()),
         },
         Kind::OneOf(words) if words.contains(&lower.as_str()) => Ok(lower),
@@ -228,6 +274,16 @@ fn normal_form(kind: Kind, value: &[u8]) -> Result<String, String> {
             Err(format!("argument(s) must be one of the following: {}", words.join(", ")))
         }
     }
+}
+
+/// Returns the number that a valid value stands for; only numbers can be changed.
+fn number(value: &[u8]) -> Option<i64> {
+    parse_i64(value).or_else(|| i64::try_from(memory_bytes(value)?).ok())
+}
+
+/// Returns a checked number, which is not negative, as a size.
+fn size(number: i64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Parses a number of bytes: `1gb` is 1024 MiB, `1g` is 1000 MB, as in Redis.

@@ -216,6 +216,8 @@ pub(super) fn reset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     session.reply_mode = ReplyMode::On;
     session.no_evict = false;
     session.no_touch = false;
+    session.monitors = false;
+    tx.monitors.remove(session.conn);
     set_version(call, Version::Resp2);
     call.reply.simple("RESET");
     Ok(())

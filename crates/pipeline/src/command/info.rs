@@ -94,7 +94,7 @@ impl Lines {
 }
 
 /// Number of bytes that is shown as Redis shows it to people.
-struct Human(u64);
+pub(super) struct Human(pub u64);
 
 impl Display for Human {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -7,6 +7,7 @@ use super::{COMMANDS, Call, Command};
 use crate::{
     args::Args,
     error::{CommandError, CommandResult},
+    limits::MONITORS_MAX,
     session::ReplyMode,
     tx::{Locks, Slice, Step, Tx, Work},
 };
@@ -151,6 +152,16 @@ pub(super) fn function_flush(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if cursor.left() != 0 {
         return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
+    call.reply.ok();
+    Ok(())
+}
+
+/// Shows the client all commands from now on.
+pub(super) fn monitor(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if !tx.monitors.add(call.session.conn) {
+        return Err(format!("ERR {MONITORS_MAX} clients monitor already").into());
+    }
+    call.session.monitors = true;
     call.reply.ok();
     Ok(())
 }

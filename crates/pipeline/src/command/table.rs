@@ -2,7 +2,8 @@
 
 use super::{
     Command, Flags, Group, Handler, Keys, LogReservation, SlicedBy, bits, client, config,
-    connection, expiry, hashes, info, introspection, keys, scan, server, strings, transactions,
+    connection, expiry, hashes, info, introspection, keys, latency, memory, scan, server, slowlog,
+    strings, transactions,
 };
 
 use crate::source::Operation;
@@ -301,6 +302,14 @@ pub static COMMANDS: &[Command] = &[
         "Describes all commands.").subcommands(COMMAND),
     row(Group::Server, "memory", "", -2, Flags::NONE, Keys::NONE, server::container, "4.0.0",
         "What values take in memory.").subcommands(MEMORY),
+    row(Group::Server, "slowlog", "", -2, Flags::NONE, Keys::NONE, server::container, "2.2.12",
+        "The last commands whose execution took long.").subcommands(SLOWLOG),
+    row(Group::Server, "latency", "", -2, Flags::NONE, Keys::NONE, server::container, "2.8.13",
+        "What took long, and when.").subcommands(LATENCY),
+    row(Group::Server, "monitor", "", 1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::NONE,
+        server::monitor, "1.0.0",
+        "Shows all commands that clients send from now on, but for passwords and the commands of \
+         operators."),
     row(Group::Server, "function", "", -2, Flags::NONE, Keys::NONE, server::container, "7.0.0",
         "There are no functions.").subcommands(FUNCTION),
     row(Group::Server, "time", "", 1, Flags::FAST, Keys::NONE, server::time, "2.6.0",
@@ -358,7 +367,7 @@ const CLIENT: &[Command] = &[
         "Returns what is known about the connection."),
     row(Group::Connection, "client|kill",
         "ip:port|[ID client-id] [TYPE NORMAL|MASTER|REPLICA|PUBSUB] [USER username] [ADDR ip:port] \
-         [LADDR ip:port] [SKIPME YES|NO]", -3, CA, Keys::NONE, client::kill, "2.4.0",
+         [LADDR ip:port] [SKIPME YES|NO] [MAXAGE maxage]", -3, CA, Keys::NONE, client::kill, "2.4.0",
         "Closes connections."),
     row(Group::Connection, "client|list",
         "[TYPE NORMAL|MASTER|REPLICA|PUBSUB] [ID client-id [client-id ...]]", -2, CA, Keys::NONE,
@@ -390,7 +399,7 @@ const CONFIG: &[Command] = &[
         "Lets the counters of INFO start again."),
     row(Group::Server, "config|set", "parameter value [parameter value ...]", -4, Flags::ADMIN,
         Keys::NONE, config::set, "2.0.0",
-        "Changes maxmemory; accepts for the other settings the value they have."),
+        "Changes settings until the next start; those that need one are accepted unchanged."),
     help(Group::Server, "config|help", "5.0.0"),
 ];
 
@@ -420,7 +429,44 @@ const MEMORY: &[Command] = &[
     row(Group::Server, "memory|usage", "key [SAMPLES count]", -3, R, SECOND, keys::memory_usage,
         "4.0.0",
         "Estimates the memory of a key and its value."),
+    row(Group::Server, "memory|doctor", "", 2, Flags::NONE, Keys::NONE, memory::doctor, "4.0.0",
+        "Explains what takes memory."),
+    row(Group::Server, "memory|malloc-stats", "", 2, Flags::NONE, Keys::NONE,
+        memory::malloc_stats, "4.0.0",
+        "Says that the allocator has no statistics."),
+    row(Group::Server, "memory|purge", "", 2, Flags::NONE, Keys::NONE, memory::purge, "4.0.0",
+        "Frees some of what was deleted and is freed in small steps otherwise."),
+    row(Group::Server, "memory|stats", "", 2, Flags::NONE, Keys::NONE, memory::stats, "4.0.0",
+        "Returns what takes memory."),
     help(Group::Server, "memory|help", "4.0.0"),
+];
+
+#[rustfmt::skip]
+const SLOWLOG: &[Command] = &[
+    row(Group::Server, "slowlog|get", "[count]", -2, Flags::ADMIN, Keys::NONE, slowlog::get,
+        "2.2.12",
+        "Returns the newest entries: id, Unix time, microseconds, arguments, client, its name."),
+    row(Group::Server, "slowlog|len", "", 2, Flags::ADMIN, Keys::NONE, slowlog::len, "2.2.12",
+        "Returns how many entries there are."),
+    row(Group::Server, "slowlog|reset", "", 2, Flags::ADMIN, Keys::NONE, slowlog::reset, "2.2.12",
+        "Removes all entries."),
+    help(Group::Server, "slowlog|help", "6.2.0"),
+];
+
+#[rustfmt::skip]
+const LATENCY: &[Command] = &[
+    row(Group::Server, "latency|doctor", "", 2, Flags::ADMIN, Keys::NONE, latency::doctor, "2.8.13",
+        "Explains what took long, and what can be done."),
+    row(Group::Server, "latency|history", "event", 3, Flags::ADMIN, Keys::NONE, latency::history,
+        "2.8.13",
+        "Returns when an event took long: Unix times and milliseconds."),
+    row(Group::Server, "latency|latest", "", 2, Flags::ADMIN, Keys::NONE, latency::latest,
+        "2.8.13",
+        "Returns what took long: event, Unix time and milliseconds of the last, the longest."),
+    row(Group::Server, "latency|reset", "[event ...]", -2, Flags::ADMIN, Keys::NONE,
+        latency::reset, "2.8.13",
+        "Forgets what took long; returns of how many events."),
+    help(Group::Server, "latency|help", "2.8.13"),
 ];
 
 #[rustfmt::skip]

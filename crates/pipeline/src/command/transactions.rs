@@ -69,9 +69,16 @@ fn run_queue(tx: &mut Tx, call: &mut Call<'_>, queue: &Queue) {
         };
         let reply: Reply<'_> = call.reply.reborrow();
         let mut inner = Call { session: call.session, args, reply, command, hash, in_exec: true };
+        let started = tx.start_timing(command, &args);
         tx.run(&mut inner);
         let version = inner.reply.version();
         call.reply.set_version(version);
+        if let Some(started) = started {
+            tx.end_inner_command(started, call.session, command, &args);
+        }
+        if tx.monitors.any() {
+            tx.show_to_monitors(call.session, command, &args);
+        }
     }
 }
 

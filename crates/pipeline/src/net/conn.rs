@@ -1,6 +1,6 @@
 //! One connection as net sees it: turns received bytes into requests.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use busload_io::ConnId;
 use busload_resp::{ArgRange, Parser, ParserLimits, Progress, ProtocolError};
@@ -10,6 +10,7 @@ use super::output::Output;
 use crate::{
     batch::{BatchBuffer, DeferReason, Request, RequestBatch, Run},
     command::{CommandId, lookup},
+    gauges::ConnectionGauges,
     limits::BATCH_ARGS_MAX,
 };
 
@@ -17,6 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Conn {
     pub id: ConnId,
+    gauges: Arc<ConnectionGauges>,
     parser: Parser,
     /// Bytes received and not yet put into a batch, from `partial_start` on.
     partial: Vec<u8>,
@@ -72,9 +74,10 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub fn new(id: ConnId, authenticated: bool) -> Self {
+    pub fn new(id: ConnId, authenticated: bool, gauges: Arc<ConnectionGauges>) -> Self {
         Self {
             id,
+            gauges,
             parser: Parser::default(),
             partial: Vec::new(),
             partial_start: 0,
@@ -111,6 +114,23 @@ impl Conn {
         // The system has allocated only the written part of a large buffer.
         let partial = self.partial.capacity().min(self.partial.len().max(UNTOUCHED_BYTES_MIN));
         self.output.bytes() + partial + args + self.returned.capacity() + self.queued_bytes
+    }
+
+    /// Publishes its buffers for CLIENT LIST; `memory_bytes` is what [`Conn::memory_bytes`] has
+    /// returned.
+    pub fn measure(&self, memory_bytes: usize) {
+        let gauges = &self.gauges;
+        let backlog = self.backlog_bytes() + self.returned.len();
+        gauges.query_bytes.set(backlog as u64);
+        gauges.query_free_bytes.set((self.partial.capacity() - self.partial.len()) as u64);
+        let args = self.partial_args.capacity() * size_of::<ArgRange>();
+        gauges.argument_bytes.set(args as u64);
+        gauges.reply_bytes.set(self.output.bytes() as u64);
+        gauges.reply_chunks.set(self.output.chunk_count() as u64);
+        gauges.memory_bytes.set(memory_bytes as u64);
+        let readable = if self.paused { 0 } else { ConnectionGauges::READABLE };
+        let writable = if self.output.is_sending() { ConnectionGauges::WRITABLE } else { 0 };
+        gauges.events.set(readable | writable);
     }
 
     /// Returns whether every request that was executed is answered.

@@ -30,8 +30,9 @@ use busload_resp::{Authentication, ParserLimits};
 use bytes::Bytes;
 
 use crate::{
-    batch::{BatchBuffer, Control, DeferReason, RequestBatch},
+    batch::{BatchBuffer, Control, DeferReason, NetLimits, RequestBatch},
     gate::Gate,
+    gauges::ConnectionGauges,
     limits::{
         BACKLOG_BYTES_MAX, BATCH_ARGS_MAX, BATCH_REQUESTS_MAX, BATCH_REQUESTS_SHARED,
         RUN_REQUESTS_MIN, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX,
@@ -77,6 +78,8 @@ pub struct NetStage<N: Net> {
     jobs_ended: u64,
     /// Closed connections that tx does not know of yet.
     closed: Vec<ConnId>,
+    /// Clients in MONITOR mode that are to be closed.
+    slow_monitors: Vec<ConnId>,
     bytes_total: usize,
     /// Says whether the log was asked to wake the stage when it moves, for the blocked connections.
     log_asked: bool,
@@ -128,6 +131,7 @@ impl<N: Net> NetStage<N> {
             locked: Vec::new(),
             jobs_ended: 0,
             closed: Vec::new(),
+            slow_monitors: Vec::new(),
             bytes_total: 0,
             log_asked: false,
             log_epoch: 0,
@@ -178,10 +182,20 @@ impl<N: Net> NetStage<N> {
 
     /// Takes the replies out of a batch, and its memory: the batch is empty afterwards.
     pub fn deliver(&mut self, batch: &mut RequestBatch) {
+        if let Some(limits) = batch.limits {
+            self.set_limits(limits);
+        }
         for segment in &batch.replies {
             let Some(conn) = lookup(&mut self.conns, segment.conn) else { continue };
+            if segment.seq_count == 0 && self.client_reply_bytes <= conn.output.bytes() {
+                self.slow_monitors.push(segment.conn);
+                continue;
+            }
             conn.output.push(segment, batch, &mut self.spare);
             mark(&mut self.dirty, &mut conn.in_dirty, conn.id);
+        }
+        if !self.slow_monitors.is_empty() {
+            self.close_slow_monitors();
         }
         for held in &batch.held {
             if let Some(conn) = lookup(&mut self.conns, held.conn) {
@@ -232,6 +246,30 @@ impl<N: Net> NetStage<N> {
     /// Records that the replies which the turn released left at `now`, for the latencies.
     pub fn note_released(&mut self, now: Duration) {
         self.timings.record(&self.stats, self.released_to, now);
+    }
+
+    /// Uses other limits from now on.
+    fn set_limits(&mut self, limits: NetLimits) {
+        self.client_reply_bytes = limits.client_reply_bytes;
+        self.reply_bytes_total = limits.reply_bytes_total;
+        self.limits.request_bytes = limits.request_bytes;
+        self.limits_unauthenticated.request_bytes = limits.request_bytes;
+    }
+
+    /// Closes the clients in MONITOR mode that do not take what they are sent.
+    fn close_slow_monitors(&mut self) {
+        for id in std::mem::take(&mut self.slow_monitors) {
+            let Some(conn) = lookup(&mut self.conns, id) else { continue };
+            log::warn!(
+                "closing connection {}: it monitors and has {} bytes pending of at most {} \
+                 (client_reply_bytes)",
+                id.index,
+                conn.output.bytes(),
+                self.client_reply_bytes
+            );
+            self.stats.connections_evicted_total.add(1);
+            self.close(id);
+        }
     }
 
     /// Ends a turn: releases the replies whose gates are open, sends, pauses and resumes.
@@ -402,10 +440,12 @@ impl<N: Net> NetStage<N> {
             let last = last.id;
             self.forget(last);
         }
-        self.conns[index] = Some(Box::new(Conn::new(id, !self.password_needed)));
+        let gauges = Arc::new(ConnectionGauges::new(self.net.descriptor(id)));
+        let conn = Conn::new(id, !self.password_needed, Arc::clone(&gauges));
+        self.conns[index] = Some(Box::new(conn));
         self.conn_count += 1;
         self.stats.connections_total.add(1);
-        batch.control.push(Control::Opened { conn: id, peer });
+        batch.control.push(Control::Opened { conn: id, peer, gauges });
         if self.stopping {
             self.close(id);
         }
@@ -534,6 +574,7 @@ impl<N: Net> NetStage<N> {
             if conn.paused { self.net.pause(id) } else { self.net.resume(id) }
         }
         let memory = conn.memory_bytes();
+        conn.measure(memory);
         self.bytes_total = self.bytes_total + memory - conn.accounted;
         conn.accounted = memory;
         if conn.half_closed && conn.is_settled() {

@@ -98,6 +98,16 @@ impl Output {
         self.bytes
     }
 
+    /// Returns how many chunks of replies wait, the one being sent included.
+    pub fn chunk_count(&self) -> usize {
+        self.queue.len() + self.early.len() + usize::from(self.sending)
+    }
+
+    /// Returns whether a chunk is being sent.
+    pub fn is_sending(&self) -> bool {
+        self.sending
+    }
+
     /// Returns the sequence number of the request whose reply is missing next.
     pub fn next_seq(&self) -> u64 {
         self.next_seq

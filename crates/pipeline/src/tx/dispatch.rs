@@ -77,6 +77,7 @@ impl Tx {
                 session.last_command = Some(command);
                 self.defer_put = self.sliced && command.sliced == SlicedBy::Value;
                 let start = reply.mark();
+                let started = self.start_timing(command, &args);
                 let mut call = Call { session, args, reply, command, hash, in_exec: false };
                 self.run(&mut call);
                 (self.sliced, self.defer_put) = (false, false);
@@ -87,7 +88,14 @@ impl Tx {
                     call.reply.error(&error.message());
                 }
                 let Call { session, mut reply, .. } = call;
-                return self.take_suspended(session, id, &args, seq, &mut reply, start);
+                let outcome = self.take_suspended(session, id, &args, seq, &mut reply, start);
+                if let Some(started) = started {
+                    self.end_command(started, outcome, session, command, &args);
+                }
+                if self.monitors.any() && !matches!(outcome, Outcome::Deferred(_)) {
+                    self.show_to_monitors(session, command, &args);
+                }
+                return outcome;
             }
             Ok(Admitted::Queued) => {
                 reply.simple("QUEUED");
@@ -95,7 +103,12 @@ impl Tx {
             }
             Ok(Admitted::Source { command, ordinal }) => {
                 match self.submit(session, id, command, &args, seq, ordinal) {
-                    Ok(()) => return Outcome::Pending,
+                    Ok(()) => {
+                        if self.monitors.any() {
+                            self.show_to_monitors(session, command, &args);
+                        }
+                        return Outcome::Pending;
+                    }
                     Err(error) => error,
                 }
             }

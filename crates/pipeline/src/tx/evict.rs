@@ -363,7 +363,7 @@ impl Tx {
     }
 
     /// Frees garbage for a fraction of a millisecond.
-    fn free_garbage(&mut self) {
+    pub(crate) fn free_garbage(&mut self) {
         self.tables.collect_garbage(GARBAGE_STEPS_UNDER_PRESSURE);
         while let Some(huge) = self.tables.take_huge() {
             crate::reaper::drop_elsewhere(huge);

@@ -145,6 +145,9 @@ struct Job {
     conn: ConnId,
     seq: u64,
     space: u16,
+    command: Option<&'static Command>,
+    /// Time that its slices have taken so far.
+    took: Duration,
     version: Version,
     /// Says whether CLIENT REPLY suppresses the reply: it has no bytes but keeps its place in the
     /// order.
@@ -231,6 +234,13 @@ impl Jobs {
     /// Returns whether a job of this connection must end before its next request is executed.
     pub fn has(&self, conn: ConnId) -> bool {
         self.queue.iter().any(|job| job.conn == conn)
+    }
+
+    /// Adds to the time that the slices of the connection's job have taken.
+    pub fn add_time(&mut self, conn: ConnId, took: Duration) {
+        if let Some(job) = self.queue.iter_mut().find(|job| job.conn == conn) {
+            job.took += took;
+        }
     }
 
     /// Returns the memory of the connection's job.
@@ -358,6 +368,8 @@ impl Tx {
             conn: session.conn,
             seq,
             space: session.space,
+            command: session.last_command,
+            took: Duration::ZERO,
             version: session.version,
             is_silent,
             args: OwnedArgs { bytes, ranges },
@@ -381,7 +393,9 @@ impl Tx {
             reply: Reply::new(out, shared, job.version),
             budget: Budget::SLICE,
         };
+        let started = self.read_clock();
         let step = job.work.step(self, &mut slice);
+        job.took += started.map_or(Duration::ZERO, |started| self.end_timing(started));
         if self.records_open != 0 {
             self.end_turn();
         }
@@ -392,6 +406,12 @@ impl Tx {
             step => step,
         };
         let (conn, mut held) = (job.conn, job.memory_bytes());
+        if !matches!(step, Ok(Step::More | Step::Wait))
+            && let Some(command) = job.command
+        {
+            let args = job.args.args();
+            self.note_execution(job.took, self.session(conn), command, &args);
+        }
         match step {
             Ok(step @ (Step::More | Step::Wait)) => {
                 self.jobs.waited = if step == Step::Wait { self.jobs.waited + 1 } else { 0 };

@@ -26,6 +26,7 @@ mod locks;
 mod open;
 mod request_counts;
 mod segments;
+mod stopwatch;
 mod tickets;
 mod ungated;
 mod watch;
@@ -50,13 +51,18 @@ use busload_tables::{
 
 use crate::{
     args::Args,
-    batch::{BatchBuffer, Control, DeferReason, Deferred, Held, Request, RequestBatch, Run},
+    batch::{
+        BatchBuffer, Control, DeferReason, Deferred, Held, NetLimits, Request, RequestBatch, Run,
+    },
     command::CommandId,
     gate::{Gate, GateFilter},
+    gauges::ConnectionGauges,
+    latency_events::LatencyEvent,
     limits::{
         BATCH_REPLY_BYTES_MAX, BATCH_REPLY_BYTES_SHARED, GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS,
-        RUN_REPLY_BYTES_MIN,
+        IDLE_CHECK_INTERVAL, RUN_REPLY_BYTES_MIN,
     },
+    monitor::Monitors,
     password_limiter::PasswordLimiter,
     reply::Reply,
     session::{ReplyMode, Session},
@@ -153,6 +159,12 @@ pub struct Tx {
     sessions: Vec<Option<Box<Session>>>,
     next_client_id: u64,
     closes: Vec<ConnId>,
+    /// Limits that CONFIG SET has changed and net does not know yet.
+    net_limits: Option<NetLimits>,
+    /// Time at which idle clients are looked for next.
+    idle_check_due: Duration,
+    pub(crate) monitors: Monitors,
+    stopwatch: stopwatch::Stopwatch,
     tickets: Tickets,
     jobs: jobs::Jobs,
     now_ms: i64,
@@ -181,8 +193,8 @@ impl Tx {
         self.start_turn(now);
         batch.jobs_ended.0 = self.jobs.ended();
         for control in &batch.control {
-            if let Control::Opened { conn, peer } = control {
-                self.open_session(*conn, peer.clone());
+            if let Control::Opened { conn, peer, gauges } = control {
+                self.open_session(*conn, peer.clone(), Arc::clone(gauges));
             }
         }
         self.execute_runs(batch);
@@ -192,6 +204,10 @@ impl Tx {
             }
         }
         batch.closes.append(&mut self.closes);
+        batch.limits = self.net_limits.take();
+        if self.monitors.any() {
+            self.monitors.flush(batch, self.now_ms);
+        }
         batch.jobs_ended.1 = self.jobs.ended();
     }
 
@@ -201,17 +217,55 @@ impl Tx {
     /// remove.
     pub fn housekeep(&mut self, now: Now) -> Option<Duration> {
         self.start_turn(now);
-        let sweep = self.sweep_expired();
-        let excess = self.evict_excess();
+        let sweep = self.time_housekeeping(LatencyEvent::ExpireCycle, Self::sweep_expired);
+        let excess = self.time_housekeeping(LatencyEvent::EvictionCycle, Self::evict_excess);
+        let idle = self.close_idle();
         let garbage = self.tables.collect_garbage(GARBAGE_STEPS_PER_TURN);
         self.publish_metrics();
+        self.note_syncs();
         if self.parts_abandoned {
             self.end_abandoned_parts();
         }
         if garbage || self.parts_abandoned {
             return Some(Duration::ZERO);
         }
-        [sweep, excess].into_iter().flatten().min()
+        [sweep, excess, idle].into_iter().flatten().min()
+    }
+
+    /// Closes clients that have sent nothing for longer than `timeout` says and wait for nothing.
+    /// Returns when to look again.
+    fn close_idle(&mut self) -> Option<Duration> {
+        if self.settings.idle_timeout_s == 0 {
+            return None;
+        }
+        if self.now < self.idle_check_due {
+            return Some(self.idle_check_due - self.now);
+        }
+        self.idle_check_due = self.now + IDLE_CHECK_INTERVAL;
+        let oldest_ms = self.now_ms - 1_000 * i64::from(self.settings.idle_timeout_s);
+        let is_idle = |session: &&Session| {
+            session.active_ms < oldest_ms
+                && !session.monitors
+                && !session.closing
+                // Its requests or replies wait for the log.
+                && session.blocked.is_none()
+                && session.gauges.reply_bytes.get() == 0
+                && !self.tickets.waits(session.conn)
+                && !self.jobs.has(session.conn)
+        };
+        let idle: Vec<ConnId> =
+            self.other_sessions().filter(is_idle).map(|session| session.conn).collect();
+        idle.into_iter().for_each(|conn| self.kill(conn));
+        Some(IDLE_CHECK_INTERVAL)
+    }
+
+    /// Lets net use the limits that CONFIG SET has changed, from the next batch on.
+    pub(crate) fn change_net_limits(&mut self) {
+        self.net_limits = Some(NetLimits {
+            client_reply_bytes: self.settings.client_reply_bytes,
+            reply_bytes_total: self.settings.reply_bytes_total,
+            request_bytes: self.settings.request_bytes,
+        });
     }
 
     /// Ends a transaction in several records whose last record will never come, if the log has
@@ -254,11 +308,6 @@ impl Tx {
         }
     }
 
-    /// Records that a turn took from `start` to `end`.
-    pub fn note_turn(&self, start: Duration, end: Duration) {
-        self.stats.turn_us_max.raise(u64::try_from((end - start).as_micros()).unwrap_or(u64::MAX));
-    }
-
     /// Closes the log once everything handed over is durable; nothing may be executed afterwards.
     pub fn close_log(&mut self) {
         self.end_turn();
@@ -273,14 +322,20 @@ impl Tx {
             .advance(Gate { written: self.progress.written(), durable: self.progress.durable() });
     }
 
-    fn open_session(&mut self, conn: ConnId, peer: busload_io::Peer) {
+    fn open_session(
+        &mut self,
+        conn: ConnId,
+        peer: busload_io::Peer,
+        gauges: Arc<ConnectionGauges>,
+    ) {
         let index = conn.index as usize;
         if self.sessions.len() <= index {
             self.sessions.resize_with(index + 1, || None);
         }
         let authenticated = self.settings.password.is_none();
         self.next_client_id += 1;
-        let session = Session::new(conn, self.next_client_id, peer, authenticated, self.now_ms);
+        let mut session = Session::new(conn, self.next_client_id, peer, authenticated, self.now_ms);
+        session.gauges = gauges;
         // net may report the slot's previous connection as closed only after this batch's requests.
         if let Some(last) = self.sessions[index].replace(Box::new(session)) {
             self.forget_session(&last);
@@ -297,6 +352,7 @@ impl Tx {
 
     fn forget_session(&mut self, session: &Session) {
         self.watches.unwatch(session.conn);
+        self.monitors.remove(session.conn);
         self.cancel_tickets(session.conn);
         self.jobs.cancel(session.conn);
     }

@@ -19,10 +19,14 @@ use busload_tables::{
     effect::{self, Replayer},
 };
 
-use super::{Catalog, Changes, GateFilter, Now, RequestCounts, Signals, Tickets, Tx, Watches};
+use super::{
+    Catalog, Changes, GateFilter, Now, RequestCounts, Signals, Tickets, Tx, Watches,
+    stopwatch::Stopwatch,
+};
 use crate::{
     gate::Gate,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
+    monitor::Monitors,
     password_limiter::PasswordLimiter,
     settings::{Eviction, Settings, SourceTable, SyncMode, TableSettings},
     stats::Stats,
@@ -195,6 +199,10 @@ where
         sessions: Vec::new(),
         next_client_id: 0,
         closes: Vec::new(),
+        net_limits: None,
+        idle_check_due: Duration::ZERO,
+        monitors: Monitors::default(),
+        stopwatch: Stopwatch::default(),
         tickets: Tickets::new(),
         jobs: Default::default(),
         now_ms,

@@ -27,7 +27,7 @@ use crate::{
     error::CommandError,
     gate::Gate,
     latency::Class,
-    limits::{BATCH_REPLY_BYTES_MAX, SOURCE_TICKETS_MAX},
+    limits::{BATCH_REPLY_BYTES_MAX, SLOW_COMMAND, SLOW_SOURCE_KEY_BYTES, SOURCE_TICKETS_MAX},
     reply::Reply,
     session::{ReplyMode, Session},
     source::{
@@ -46,6 +46,9 @@ pub(super) struct Tickets {
     multi_key_requests: Vec<Option<Box<MultiKeyRequest>>>,
     free_multi_key_requests: Vec<usize>,
     stream: Vec<SourceEvent>,
+    /// Time from which on a request is noted in `slow`.
+    slow_threshold: Option<Duration>,
+    slow: Vec<SlowRequest>,
     finished: Vec<AnsweredRequest>,
     /// Connection, sequence number and ordinal of each finished request.
     order: Vec<(u32, u64, usize)>,
@@ -55,7 +58,7 @@ pub(super) struct Tickets {
 /// Request that a ticket's answer belongs to.
 enum Part {
     /// The answer is that of a whole request.
-    Whole { seq: u64, asked: Asked },
+    Whole { seq: u64, asked: Asked, key: KeyStart },
     /// The answer is one of several of a multi-key request.
     OneOf { multi_key_request: usize, index: usize },
 }
@@ -75,12 +78,57 @@ struct Asked {
     is_silent: bool,
 }
 
+/// First key of a request as the slow log shows it, kept without an allocation.
+#[derive(Clone, Copy)]
+struct KeyStart {
+    bytes: [u8; SLOW_SOURCE_KEY_BYTES],
+    /// Length of the whole key.
+    length: u32,
+    /// Number of arguments behind the key.
+    further: u32,
+}
+
+impl KeyStart {
+    fn new(args: &Args<'_>) -> Self {
+        let key = args.get(1).unwrap_or_default();
+        let shown = key.len().min(SLOW_SOURCE_KEY_BYTES);
+        let mut bytes = [0; SLOW_SOURCE_KEY_BYTES];
+        bytes[..shown].copy_from_slice(&key[..shown]);
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        Self { bytes, length: count(key.len()), further: count(args.len().saturating_sub(2)) }
+    }
+
+    /// Returns the arguments for the slow log: name, key, and how much is left out.
+    fn shown(&self, command: &Command) -> Vec<Vec<u8>> {
+        let length = self.length as usize;
+        let mut key = self.bytes[..length.min(SLOW_SOURCE_KEY_BYTES)].to_vec();
+        if SLOW_SOURCE_KEY_BYTES < length {
+            let left = length - SLOW_SOURCE_KEY_BYTES;
+            key.extend_from_slice(format!("... ({left} more bytes)").as_bytes());
+        }
+        let mut args = vec![command.name.as_bytes().to_vec(), key];
+        if self.further != 0 {
+            args.push(format!("... ({} more arguments)", self.further).into_bytes());
+        }
+        args
+    }
+}
+
+/// Request at a source that took long.
+struct SlowRequest {
+    conn: ConnId,
+    command: &'static Command,
+    key: KeyStart,
+    took: Duration,
+}
+
 /// Multi-key request: one reply from several answers.
 struct MultiKeyRequest {
     seq: u64,
     asked: Asked,
     answers: Vec<Option<Answer>>,
     missing: usize,
+    key: KeyStart,
 }
 
 /// Request whose answers are all there.
@@ -124,9 +172,30 @@ impl Tickets {
             multi_key_requests: Vec::new(),
             free_multi_key_requests: Vec::new(),
             stream: Vec::new(),
+            slow_threshold: Some(SLOW_COMMAND),
+            slow: Vec::new(),
             finished: Vec::new(),
             order: Vec::new(),
             answered: RequestBatch::default(),
+        }
+    }
+
+    /// Changes the time from which on a request is slow; `None` notes none.
+    pub fn set_slow_threshold(&mut self, threshold: Option<Duration>) {
+        self.slow_threshold = threshold;
+    }
+
+    /// Returns whether requests of this connection are at sources.
+    pub fn waits(&self, conn: ConnId) -> bool {
+        self.open.first_of_conn(conn).is_some()
+    }
+
+    /// Notes a request that was answered if it took long.
+    fn note_slow(&mut self, waiting: Waiting, asked: Asked, key: KeyStart, now: Duration) {
+        let submitted = waiting.deadline - self.sources[waiting.source].1.timeout();
+        let took = now.saturating_sub(submitted);
+        if self.slow_threshold.is_some_and(|threshold| threshold <= took) {
+            self.slow.push(SlowRequest { conn: waiting.conn, command: asked.command, key, took });
         }
     }
 
@@ -179,10 +248,12 @@ impl Tickets {
         Ok(ticket)
     }
 
-    fn answer(&mut self, ticket: Ticket, answer: Answer) {
-        let Some((Waiting { conn, .. }, part)) = self.open.close(ticket) else { return };
+    fn answer(&mut self, ticket: Ticket, answer: Answer, now: Duration) {
+        let Some((waiting, part)) = self.open.close(ticket) else { return };
+        let conn = waiting.conn;
         match part {
-            Part::Whole { seq, asked } => {
+            Part::Whole { seq, asked, key } => {
+                self.note_slow(waiting, asked, key, now);
                 self.finished.push(AnsweredRequest {
                     conn,
                     seq,
@@ -197,7 +268,8 @@ impl Tickets {
                 if multi_key_request.missing == 0
                     && let Some(multi_key_request) = self.end_multi_key_request(ordinal)
                 {
-                    let MultiKeyRequest { seq, asked, answers, .. } = *multi_key_request;
+                    let MultiKeyRequest { seq, asked, answers, key, .. } = *multi_key_request;
+                    self.note_slow(waiting, asked, key, now);
                     self.finished.push(AnsweredRequest {
                         conn,
                         seq,
@@ -248,7 +320,7 @@ impl Tickets {
                 let (name, source) = &mut self.sources[ordinal];
                 source.cancel(ticket);
                 let error = format!("ERR table {name}: {what}no answer in time");
-                self.answer(ticket, Err(error));
+                self.answer(ticket, Err(error), now);
             }
         }
     }
@@ -316,17 +388,24 @@ impl Tx {
         for event in stream.drain(..) {
             // tx caches nothing of sources yet, so Invalidate and Flush have nothing to do.
             if let SourceEvent::Answer { ticket, outcome, .. } = event {
-                tickets.answer(ticket, outcome);
+                tickets.answer(ticket, outcome, now.monotonic);
             }
         }
         tickets.stream = stream;
         tickets.expire(now.monotonic);
         tickets.write_replies(&self.stats);
-        self.stats.source_tickets.set(tickets.open.len() as u64);
-        let mut answered = std::mem::take(&mut tickets.answered);
+        if !tickets.slow.is_empty() {
+            for slow in std::mem::take(&mut tickets.slow) {
+                let args = slow.key.shown(slow.command);
+                self.note_source(slow.took, self.session(slow.conn), args);
+            }
+        }
+        self.stats.source_tickets.set(self.tickets.open.len() as u64);
+        let mut answered = std::mem::take(&mut self.tickets.answered);
         self.run_job(&mut answered);
         answered.jobs_ended.1 = self.jobs.ended();
-        if answered.replies.is_empty() && answered.held.is_empty() {
+        answered.closes.append(&mut self.closes);
+        if answered.replies.is_empty() && answered.held.is_empty() && answered.closes.is_empty() {
             self.tickets.answered = answered;
             return None;
         }
@@ -409,12 +488,19 @@ impl Tx {
             is_silent,
         };
         if command.keys == Keys::ONE {
-            self.submit_one(session, args, ordinal, Part::Whole { seq, asked }, operation)?;
+            let part = Part::Whole { seq, asked, key: KeyStart::new(args) };
+            self.submit_one(session, args, ordinal, part, operation)?;
         } else {
             self.submit_several(
                 session,
                 args,
-                MultiKeyRequest { seq, asked, answers: Vec::new(), missing: 0 },
+                MultiKeyRequest {
+                    seq,
+                    asked,
+                    answers: Vec::new(),
+                    missing: 0,
+                    key: KeyStart::new(args),
+                },
             )?;
         }
         self.request_counts.add_pending(class);

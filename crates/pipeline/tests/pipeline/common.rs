@@ -164,7 +164,8 @@ impl Server {
         let client = Client(self.conns.len());
         self.conns.push(0);
         let mut batch = RequestBatch::default();
-        batch.control.push(Control::Opened { conn: conn_of(client), peer });
+        let gauges = Arc::default();
+        batch.control.push(Control::Opened { conn: conn_of(client), peer, gauges });
         self.tx.execute(&mut batch, self.now);
         client
     }

@@ -12,6 +12,7 @@ mod flow;
 mod gating;
 mod hashes;
 mod hostile;
+mod inspection;
 mod keys;
 mod latency;
 mod redis_diff;

@@ -383,10 +383,11 @@ fn functions_there_are_none_of_can_be_flushed() {
 fn help_is_made_from_the_table() {
     let mut server = Server::new();
     assert_eq!(
-        server.run("MEMORY HELP"),
-        "[MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:, USAGE key [SAMPLES \
-         count],     Estimates the memory of a key and its value., HELP,     Prints the \
-         subcommands.]"
+        server.run("SLOWLOG HELP"),
+        "[SLOWLOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:, GET [count],     \
+         Returns the newest entries: id, Unix time, microseconds, arguments, client, its name., \
+         LEN,     Returns how many entries there are., RESET,     Removes all entries., HELP,     \
+         Prints the subcommands.]"
     );
     for container in COMMANDS.iter().filter(|command| !command.subcommands.is_empty()) {
         let help = parsed(&mut server, &format!("{} HELP", container.name));

@@ -455,3 +455,37 @@ fn any_interleaving_gives_each_client_what_it_would_get_alone() {
         }
     }
 }
+
+#[test]
+fn a_request_that_a_source_answers_late_is_in_the_slow_log() {
+    let mut world = World::new(SyncMode::Os);
+    world.tx.set_clock(Box::new(world.clock.clone()));
+    let source = SimSource::new();
+    world.add_source("objects", Box::new(source.clone()));
+    let mut client = world.connect();
+    let key = "k".repeat(60);
+    world
+        .send(&client, &format!("GET objects:fast\nGET objects:{key}\nMGET objects:a objects:b k"));
+    world.turn();
+    source.answer_one(2);
+    world.turns();
+    world.clock.advance(Duration::from_millis(250));
+    source.answer_all();
+    world.turns();
+    assert_eq!(world.replies(&mut client).len(), 3);
+    let slow = world.stats.slow_log.newest(10);
+    let shown: Vec<(u128, String)> = slow
+        .iter()
+        .map(|slow| {
+            let args: Vec<_> = slow.args.iter().map(|arg| String::from_utf8_lossy(arg)).collect();
+            (slow.took.as_millis(), args.join(" "))
+        })
+        .collect();
+    let trimmed = format!("get objects:{}... (24 more bytes)", "k".repeat(36));
+    let both = "mget objects:a ... (2 more arguments)".to_owned();
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    assert!(shown.contains(&(250, trimmed)) && shown.contains(&(250, both)), "{shown:?}");
+    assert!(slow.iter().all(|slow| !slow.client.is_empty()));
+    let latest = world.run(&mut client, "LATENCY LATEST");
+    assert!(latest[0].starts_with("[[source "), "{latest:?}");
+}

@@ -13,6 +13,7 @@ mod fronts;
 mod full_disk;
 mod grpc;
 mod hostile_http;
+mod inspection;
 mod kill;
 mod kill_chunks;
 mod names;

@@ -33,6 +33,15 @@ const CALLS: [(&[&str], &str); 16] = [
     (&["exists", "k"], "0"),
 ];
 
+/// Modes of redis-cli, and what each prints in any case.
+const MODES: [(&[&str], &str); 5] = [
+    (&["--bigkeys"], "-------- summary -------"),
+    (&["--memkeys"], "-------- summary -------"),
+    (&["--latency", "-i", "1"], "."),
+    (&["latency", "doctor"], "100 ms or longer"),
+    (&["memory", "doctor"], "nothing to find"),
+];
+
 /// Calls of each kind, in both protocols.
 pub fn redis_cli(port: u16) -> Result<Outcome> {
     if let Some(why) = find("redis-cli") {
@@ -43,6 +52,13 @@ pub fn redis_cli(port: u16) -> Result<Outcome> {
             output(Command::new("redis-cli").args(["-p", &port.to_string()]).args(words))?;
         if printed.trim_end_matches('\n') != expected.trim_end_matches('\n') {
             bail!("redis-cli {}: {printed:?} instead of {expected:?}", words.join(" "));
+        }
+    }
+    for (words, part) in MODES {
+        let printed =
+            output(Command::new("redis-cli").args(["-p", &port.to_string()]).args(words))?;
+        if !printed.contains(part) {
+            bail!("redis-cli {}: no {part:?} in {printed}", words.join(" "));
         }
     }
     let info = output(Command::new("redis-cli").args(["-p", &port.to_string(), "info"]))?;

@@ -3,6 +3,7 @@
 use std::{
     io::{self, Read, Write},
     net::Shutdown,
+    os::fd::AsRawFd,
 };
 
 use mio::{
@@ -41,6 +42,14 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, interest),
             Stream::Unix(stream) => stream.register(registry, token, interest),
+        }
+    }
+
+    /// Returns the number of the socket's file descriptor.
+    pub(super) fn descriptor(&self) -> i32 {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
         }
     }
 
