@@ -62,8 +62,8 @@ pub use reader::{
     CopyLock, Read, copy_lock, is_whole, read_durable, remove_covered, remove_spares,
 };
 pub use recovery::{
-    Base, LogLock, OpenError, Opened, RecordRef, RecoveryReport, ReplayError, TornTail, lock, open,
-    open_behind,
+    Base, LogLock, OpenError, Opened, RecordRef, RecoveryReport, ReplayError, TornTail,
+    bytes_behind, lock, open, open_behind,
 };
 pub use stage::{LogStage, Step};
 pub use stats::Stats;

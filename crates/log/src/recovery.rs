@@ -272,6 +272,13 @@ pub fn open_behind<D: Disk>(
     seal::seal(disk, options, lock, found, walked, fresh_id)
 }
 
+/// Returns the length of the files that [`open_behind`] will read, for people who wait for it. The
+/// records in them take a little less: the last file usually ends with zeros.
+pub fn bytes_behind<D: Disk>(disk: &D, base: Option<&Base>) -> Result<u64, OpenError> {
+    let found = LogFiles::find(disk, base)?;
+    Ok(found.segments.iter().map(|segment| segment.bytes).sum())
+}
+
 /// Files of a log, before their frames are read.
 #[derive(Debug)]
 pub(crate) struct LogFiles<F> {

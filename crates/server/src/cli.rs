@@ -26,7 +26,7 @@ mod copy_on_write_disk;
 mod http_client;
 mod log_repair;
 mod log_tools;
-mod progress;
+pub mod progress;
 mod resp_client;
 mod snapshot_tools;
 mod target;

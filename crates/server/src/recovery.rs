@@ -6,7 +6,6 @@ use std::{
     path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use busload_io::{Clock, Disk, OsRng, RealClock, RealDisk, Rng};
@@ -15,6 +14,7 @@ use busload_pipeline::tx::{self, Now, RecoveryProgress, SnapshotReport, StartErr
 use busload_snapshot::{Control, Maintenance};
 
 use crate::{
+    cli::progress::Meter,
     config::{Config, Size},
     failure::Failure,
     logger, open_files,
@@ -47,9 +47,6 @@ impl SnapshotThread {
     }
 }
 
-/// Interval between two lines about the progress of a recovery.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Recovers the log and starts its threads.
 pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recovered, Failure> {
     let directory = config.log_directory();
@@ -60,14 +57,7 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
     let now = Now { monotonic: started, wall_ms: clock.wall_ms() };
     let (stats, signals) = (Arc::clone(&status.stats), Arc::clone(&status.signals));
     let settings = config.settings.clone();
-    let mut said = started;
-    let mut say = |progress| {
-        let now = clock.now();
-        if said + PROGRESS_INTERVAL <= now {
-            said = now;
-            say_progress(progress);
-        }
-    };
+    let mut meter = RecoveryMeter::default();
     let opened = tx::open(
         disk.clone(),
         Options::default(),
@@ -76,9 +66,10 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
         signals,
         Box::new(OsRng::new()),
         now,
-        &mut say,
-    )
-    .map_err(|error| start_failure(error, &config.data))?;
+        &mut |progress| meter.show(progress),
+    );
+    meter.clear();
+    let opened = opened.map_err(|error| start_failure(error, &config.data))?;
     note_process(&directory);
     say_recovered(&opened.report, opened.snapshot.as_ref(), (clock.now() - started).as_secs_f64());
     status.recovered(opened.progress.clone(), Arc::clone(&opened.snapshots));
@@ -118,14 +109,32 @@ fn lower_priority() {
     }
 }
 
-fn say_progress(progress: RecoveryProgress) {
-    match progress {
-        RecoveryProgress::Snapshot(bytes, total) => {
-            let percent = 100 * bytes / total.max(1);
-            logger::say(&format!("loading the snapshot: {percent}% of {}", Size(total)));
+/// Shows how far a recovery has come. One that takes a moment shows nothing.
+#[derive(Default)]
+pub struct RecoveryMeter {
+    /// The meter of the present part, by its name.
+    part: Option<(&'static str, Meter)>,
+}
+
+impl RecoveryMeter {
+    /// Shows how far the recovery has come.
+    pub fn show(&mut self, progress: RecoveryProgress) {
+        let (what, bytes, total) = match progress {
+            RecoveryProgress::Snapshot(bytes, total) => ("loading the snapshot", bytes, total),
+            RecoveryProgress::Log(bytes, total) => ("recovering the log", bytes, total),
+        };
+        if self.part.as_ref().is_some_and(|(shown, _)| *shown != what) {
+            self.clear();
         }
-        RecoveryProgress::Log(records) => {
-            logger::say(&format!("recovering the log: {records} records"));
+        let (_, meter) = self.part.get_or_insert_with(|| (what, Meter::new(what)));
+        let done = bytes.min(total);
+        meter.show(busload_objects::Progress { done, total, ..Default::default() });
+    }
+
+    /// Removes the bar from the terminal.
+    pub fn clear(&mut self) {
+        if let Some((_, meter)) = self.part.take() {
+            meter.clear();
         }
     }
 }

@@ -107,8 +107,8 @@ struct Known {
 pub enum RecoveryProgress {
     /// So many bytes of the snapshot's entries were loaded, of so many.
     Snapshot(u64, u64),
-    /// So many records of the log were applied.
-    Log(u64),
+    /// So many bytes of the log's records were applied, of about so many.
+    Log(u64, u64),
 }
 
 /// Callback that learns the progress of a start.
@@ -137,15 +137,18 @@ where
         None => (Tables::new(rng.next_u64()), Catalogue::default(), None),
     };
     let base = snapshot.as_ref().map(Snapshot::base);
+    // What is wrong with the files, the opening says better.
+    let total = busload_log::bytes_behind(&disk, base.as_ref()).unwrap_or(0);
     let mut replayer = Replayer::new(&mut tables);
-    let mut records = 0;
+    let (mut records, mut bytes) = (0, 0);
     let opened =
         busload_log::open_behind(disk, lock, options, &mut *rng, base.as_ref(), &mut |record| {
             catalogue.note(record.bytes)?;
             replayer.push(record.bytes)?;
             records += 1;
+            bytes += record.bytes.len() as u64;
             if records % PROGRESS_RECORDS == 0 {
-                say(RecoveryProgress::Log(records));
+                say(RecoveryProgress::Log(bytes, total));
             }
             Ok(())
         })

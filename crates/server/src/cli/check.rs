@@ -27,7 +27,7 @@ use crate::{
     config::{ChunksSettings, Config, Size},
     failure::Failure,
     http, open_files,
-    recovery::start_failure,
+    recovery::{RecoveryMeter, start_failure},
 };
 
 /// Least time to wait for a store to open, however short the table's timeout.
@@ -213,6 +213,7 @@ fn check_log(config: &Config) -> Result<String, Failure> {
     let clock = RealClock::new();
     let now = Now { monotonic: clock.now(), wall_ms: clock.wall_ms() };
     let stats = Arc::new(Stats::default());
+    let mut meter = RecoveryMeter::default();
     let opened = tx::open(
         disk,
         Options::default(),
@@ -221,9 +222,10 @@ fn check_log(config: &Config) -> Result<String, Failure> {
         Arc::new(Signals::default()),
         Box::new(OsRng::new()),
         now,
-        &mut |_| {},
-    )
-    .map_err(|error| start_failure(error, &config.data))?;
+        &mut |progress| meter.show(progress),
+    );
+    meter.clear();
+    let opened = opened.map_err(|error| start_failure(error, &config.data))?;
     let (keys, memory) = (stats.keys.get(), Size(stats.memory_used_bytes.get()));
     let refused =
         opened.progress.no_space().map(|message| format!("writes would be refused: {message}"));

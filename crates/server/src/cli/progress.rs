@@ -1,5 +1,6 @@
-//! Progress of long work, on stderr: a bar with bytes and rate on a terminal, else a line now and
-//! then.
+//! Progress of long work, on stderr: a bar with bytes, rate and time left on a terminal, else a
+//! line every few seconds. A start, `check`, `cache`, `chunks verify`, `backup` and `restore` show
+//! theirs this way.
 
 use std::{
     io::{self, IsTerminal},
@@ -45,7 +46,8 @@ impl Meter {
         let now = self.clock.now();
         if LINE_INTERVAL <= now.saturating_sub(self.said) {
             self.said = now;
-            logger::say(&format!("{}: {}", self.what, far(progress, now)));
+            let left = left(progress, now);
+            logger::say(&format!("{}: {}{left}", self.what, far(progress, now)));
         }
     }
 
@@ -70,6 +72,16 @@ fn bar(what: &str) -> ProgressBar {
     ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(what.to_owned())
 }
 
+/// Returns the time left at the rate so far, nothing where nobody can tell.
+fn left(progress: Progress, elapsed: Duration) -> String {
+    let Progress { done, total, .. } = progress;
+    if done == 0 || total <= done {
+        return String::new();
+    }
+    let seconds = elapsed.as_secs_f64() * (total - done) as f64 / done as f64;
+    format!(", about {seconds:.0} s left")
+}
+
 fn far(progress: Progress, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-3);
     // Precise enough for people.
@@ -85,6 +97,10 @@ mod tests {
     fn progress_is_told_in_bytes_and_rate() {
         let progress = Progress { done: 3 << 20, total: 6 << 20, corrupt: 0 };
         assert_eq!(far(progress, Duration::from_secs(2)), "3 MiB of 6 MiB in 2.0 s, 1.5 MiB/s");
+        assert_eq!(left(progress, Duration::from_secs(2)), ", about 2 s left");
+        let done = Progress { done: 6 << 20, ..progress };
+        assert_eq!(left(done, Duration::from_secs(2)), "");
+        assert_eq!(left(Progress::default(), Duration::from_secs(2)), "");
         assert_eq!(far(Progress::default(), Duration::ZERO), "0 B of 0 B in 0.0 s, 0 B/s");
     }
 
