@@ -10,6 +10,7 @@
 //!          |       `--> `restore`, from there ----------------------> a new directory
 //!          |---> cache_tools: `cache list|warm|verify|drop` --------> the cache, or the server
 //!          |       `--> http_client, if a server has the cache open   that has it open
+//!          |---> top: GET /api/stats of a server, each second ---> the terminal
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
 //!          `---> crate::serve
 //! ```
@@ -30,6 +31,7 @@ pub mod progress;
 mod resp_client;
 mod snapshot_tools;
 mod target;
+mod top;
 
 use std::{ffi::OsString, io::Write};
 
@@ -77,6 +79,10 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Cache(mut command) => {
             let config = command.take_configuration().load()?;
             cache_tools::run(&command, &config)
+        }
+        Command::Top(mut arguments) => {
+            let config = arguments.take_configuration().load()?;
+            top::top(&arguments, &config)
         }
         Command::Chunks(command) => chunks_tools::run(&command),
     }

@@ -137,6 +137,7 @@ Examples
   busload backup /backup/busload --data /var/lib/busload --keep 30d
   busload restore /backup/busload --data /var/lib/busload-new --to 2025-08-01T10:00:00Z
   busload cache warm db --config busload.toml
+  busload top --http 127.0.0.1:6381
   busload chunks verify s3://bucket/prefix";
 
 /// A database that speaks the Redis protocol and batches by itself
@@ -200,6 +201,13 @@ pub enum Command {
     /// open, this command asks it, at the address of --http, to do the work.
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Show what a running server does, until q is pressed: health, requests, batches of each stage,
+    /// tables, what batches save, log, latencies, slow commands
+    ///
+    /// Asks the server at the address of --http, with the password of the configuration. Where
+    /// standard output is no terminal, prints a report every --interval. Exits with 1 when no
+    /// server answers.
+    Top(Box<TopArgs>),
     /// Read a Dolt store without serving it
     ///
     /// URL names a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
@@ -321,6 +329,38 @@ impl ConfigurationArgs {
         let (changes, machine) = (TableChanges::default(), Machine::this());
         Config::load(self.config.as_deref(), self.options, changes, &machine)
     }
+}
+
+/// Arguments of `busload top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Print one report and end
+    #[arg(long)]
+    pub once: bool,
+
+    /// Seconds between two reports, over which rates are taken
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    pub interval: Duration,
+
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+}
+
+impl TopArgs {
+    /// Takes the configuration file and options out of the command.
+    pub fn take_configuration(&mut self) -> ConfigurationArgs {
+        std::mem::take(&mut self.configuration)
+    }
+}
+
+/// Longest interval of `busload top`, in seconds.
+const INTERVAL_SECONDS_MAX: u64 = 24 * 60 * 60;
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=INTERVAL_SECONDS_MAX).contains(seconds));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| format!("expected seconds from 1 to {INTERVAL_SECONDS_MAX}"))
 }
 
 /// Arguments of `busload backup`.
@@ -568,6 +608,7 @@ mod tests {
             (&["chunks", "cat", "file:///d"], "ADDRESS"),
             (&["log", "dump", "--from", "-"], "--from"),
             (&["backup"], "DEST"),
+            (&["top", "--interval", "0"], "expected seconds from 1"),
             (&["backup", "d", "--keep", "long"], "expected one like 30d"),
             (&["restore", "d"], "--data"),
             (&["restore", "d", "--data", "n", "--to", "noon"], "expected an LSN like 123"),

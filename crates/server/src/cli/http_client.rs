@@ -1,4 +1,4 @@
-//! A minimal HTTP client with which `busload cache` asks the server on this machine. It speaks
+//! A minimal HTTP client with which `busload cache` and `busload top` ask a server. It speaks
 //! HTTP/1.0, so that an answer ends with its connection.
 
 use std::{
@@ -33,10 +33,21 @@ pub struct Target<'a> {
     pub password: Option<&'a [u8]>,
 }
 
-/// Sends a request and reads the head of the answer.
+/// Sends a request and reads the head of the answer, which may take any time.
 pub fn send(server: Target<'_>, method: &str, path: &str) -> io::Result<Answer> {
+    send_within(server, method, path, None)
+}
+
+/// Does what [`send`] does, and fails when the answer stalls for `stall_max`.
+pub fn send_within(
+    server: Target<'_>,
+    method: &str,
+    path: &str,
+    stall_max: Option<Duration>,
+) -> io::Result<Answer> {
     let address = server.address;
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    stream.set_read_timeout(stall_max)?;
     let authorization = match server.password {
         Some(password) => format!("Authorization: {}\r\n", basic(password)),
         None => String::new(),

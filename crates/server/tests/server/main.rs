@@ -25,4 +25,5 @@ mod snapshots;
 mod start;
 mod stopped;
 mod support;
+mod top;
 mod upgrade;

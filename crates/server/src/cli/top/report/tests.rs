@@ -1,0 +1,135 @@
+//! Reports of made-up readings.
+
+use expect_test::expect;
+
+use super::*;
+
+/// Returns a reading after this many seconds, in each of which the same happened.
+fn reading(seconds: u64) -> Reading {
+    let text = serde_json::json!({
+        "version": "1.2.3",
+        "started_ms": 1_700_000_000_000_u64,
+        "uptime_ms": seconds * 1_000,
+        "state": "ready",
+        "health": {"level": "error", "reasons": [{
+            "level": "error",
+            "subject": "table objects",
+            "what": "down: connection\nrefused",
+            "action": "busload tries again by itself.",
+        }]},
+        "connections": {"open": 50, "blocked": 0, "memory_bytes": 2048},
+        "commands": {
+            "executed": 1_234_567 * seconds,
+            "errors": 3 * seconds,
+            "hits": 900 * seconds,
+            "misses": 100 * seconds,
+            "at_sources": 7,
+        },
+        "calls": {
+            "polls": 1_000 * seconds,
+            "receives": 50_000 * seconds,
+            "sends": 50_000 * seconds,
+            "received_bytes": 1_048_576 * seconds,
+            "sent_bytes": 2_097_152 * seconds,
+        },
+        "memory": {
+            "resident_bytes": 104_857_600,
+            "used_bytes": 52_428_800,
+            "max_bytes": 1_073_741_824,
+            "keys": 1_000_000,
+        },
+        "stages": [
+            {
+                "name": "net",
+                "batches": 1_000 * seconds,
+                "items": 64_000 * seconds,
+                "items_max": 4_096,
+            },
+            {"name": "log", "batches": 0, "items": 0, "items_max": 0},
+        ],
+        "tables": [{
+            "name": "objects",
+            "kind": "postgres",
+            "state": "down",
+            "error": "connection refused",
+            "requests": 10_000 * seconds,
+            "round_trips": 100 * seconds,
+            "batches": 100 * seconds,
+            "entries": 9_000 * seconds,
+            "waiting": 12,
+            "in_flight": 2,
+            "refused": 5 * seconds,
+            "expired": 0,
+            "tiers": [
+                {"name": "joined another", "requests": 1_000 * seconds},
+                {"name": "statement", "requests": 9_000 * seconds},
+                {"name": "never", "requests": 0},
+            ],
+        }],
+        "saved": [{
+            "name": "statements",
+            "requests": 10_000 * seconds,
+            "round_trips": 100 * seconds,
+        }],
+        "log": {
+            "written_lsn": 90, "durable_lsn": 88, "frames": 10 * seconds,
+            "written_bytes": 10_240 * seconds, "syncs": 10 * seconds,
+            "sync_total_us": 2_500 * seconds, "sync_max_us": 9_999,
+            "size_bytes": 4_194_304, "segments": 2,
+        },
+        "snapshots": {
+            "running": true, "made": 3, "failed": 0, "lsn": 80,
+            "finished_ms": 1_700_000_000_000_u64, "entries": 1_000, "file_bytes": 65_536,
+        },
+        "latency": [{
+            "what": "sync", "subject": "log", "count": 100, "max_us": 9_999,
+            "buckets": [[256, 60], [512, 39], [16_384, 1]],
+        }],
+        "slow_commands": [{
+            "unix_s": 1_700_000_000 + seconds - 2,
+            "took_us": 12_345,
+            "client": "127.0.0.1:5",
+            "args": ["KEYS", "\u{1b}[2J*"],
+        }],
+    });
+    Reading::parse(&text.to_string()).unwrap()
+}
+
+fn text(lines: &[Line]) -> String {
+    lines.iter().map(|line| format!("{}\n", line.text.trim_end())).collect()
+}
+
+#[test]
+fn a_report_shows_what_happened_in_between() {
+    let lines = report(&reading(100), &reading(102));
+    expect![[r#""#]].assert_eq(&text(&lines));
+    assert_eq!(lines[1].tone, Tone::Bad);
+}
+
+#[test]
+fn counters_that_start_again_are_counted_from_zero() {
+    let lines = text(&report(&reading(100), &reading(3)));
+    assert!(lines.contains("\n0 requests/s"), "no time between them: {lines}");
+    assert!(lines.contains("of 250 us on average"), "{lines}");
+}
+
+#[test]
+fn an_answer_without_most_fields_makes_a_report() {
+    let reading = Reading::parse(r#"{"uptime_ms": 5}"#).unwrap();
+    assert!(text(&report(&reading, &reading)).contains("0 requests/s, 0 errors/s"));
+    for wrong in ["", "{}", "[1]", "{\"uptime_ms\": \"5\"}", "<html>"] {
+        assert!(Reading::parse(wrong).is_none(), "{wrong}");
+    }
+}
+
+#[test]
+fn numbers_are_shown_to_people() {
+    assert_eq!(["0", "999", "1,000", "1,234,567"], [0, 999, 1_000, 1_234_567].map(whole));
+    assert_eq!(["0", "0.3", "9.9", "10"], [0.0, 0.26, 9.9, 10.2].map(number));
+    assert_eq!(["5 us", "1.5 ms", "2.0 s"], [5, 1_500, 2_000_000].map(time));
+    assert_eq!(["0s", "1m 5s", "1d 0h 0m 1s"], [0, 65, 86_401].map(duration));
+    assert_eq!(quantile(&[(1, 50), (2, 49), (4, 1)], 0.5), 1);
+    assert_eq!(quantile(&[(1, 50), (2, 49), (4, 1)], 0.99), 2);
+    assert_eq!(quantile(&[(1, 50), (2, 49), (4, 1)], 1.0), 4);
+    assert_eq!(quantile(&[], 0.5), 0);
+}
