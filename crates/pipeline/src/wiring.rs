@@ -69,17 +69,18 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
         }
         // Let the log start on this turn's records while net sorts the replies.
         tx.end_turn();
+        let mut released = now.monotonic;
         if executed {
-            tx.note_executed(now.monotonic, clock.now());
+            released = clock.now();
+            tx.note_executed(now.monotonic, released);
         }
         net.deliver(&mut batch);
         if let Some(mut answers) = tx.poll_answers(now) {
             net.deliver(&mut answers);
         }
         housekeeping.run_if_due(&mut tx, now);
-        net.finish_turn();
+        net.finish_turn(released);
         end = clock.now();
-        net.note_released(end);
         tx.note_turn(now.monotonic, end);
         if let Some(failure) = progress.failure() {
             return Ending::LogFailed(failure.to_string());
@@ -249,9 +250,8 @@ impl<N: Net> NetThread<N> {
                 self.free.push(batch);
             }
             self.deliver_answers(&mut finished);
-            self.net.finish_turn();
             let now = read(clock);
-            self.net.note_released(now.monotonic);
+            self.net.finish_turn(now.monotonic);
             if let Some(failure) = self.progress.failure() {
                 return Ending::LogFailed(failure.to_string());
             }

@@ -256,7 +256,7 @@ impl Server {
         for batch in &mut batches {
             self.net.prepare_wait();
             self.collect(batch);
-            self.net.finish_turn();
+            self.net.finish_turn(self.clock.now());
         }
         let mut executed = Ok(());
         for batch in batches.iter_mut().filter(|batch| !batch.is_empty()) {
@@ -281,8 +281,7 @@ impl Server {
             checked = replies_of(&answers).and_then(|replies| self.check_late(replies));
             self.net.deliver(&mut answers);
         }
-        self.net.finish_turn();
-        self.net.note_released(now.monotonic);
+        self.net.finish_turn(self.clock.now());
         checked
     }
 

@@ -87,8 +87,6 @@ pub struct NetStage<N: Net> {
     log_epoch: u64,
     /// Times of requests whose replies are not released yet.
     timings: Timings,
-    /// Progress of the log when replies were last released.
-    released_to: Gate,
     /// Largest number of requests of one connection for the current batch.
     quota: usize,
     stopping: bool,
@@ -136,7 +134,6 @@ impl<N: Net> NetStage<N> {
             log_asked: false,
             log_epoch: 0,
             timings: Timings::default(),
-            released_to: Gate::OPEN,
             quota: BATCH_REQUESTS_SHARED,
             stopping: false,
             discarded: false,
@@ -243,11 +240,6 @@ impl<N: Net> NetStage<N> {
         batch.clear();
     }
 
-    /// Records that the replies which the turn released left at `now`, for the latencies.
-    pub fn note_released(&mut self, now: Duration) {
-        self.timings.record(&self.stats, self.released_to, now);
-    }
-
     /// Uses other limits from now on.
     fn set_limits(&mut self, limits: NetLimits) {
         self.client_reply_bytes = limits.client_reply_bytes;
@@ -272,10 +264,12 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Ends a turn: releases the replies whose gates are open, sends, pauses and resumes.
-    pub fn finish_turn(&mut self) {
+    /// Ends a turn: releases the replies whose gates are open, sends, pauses and resumes. `now` is
+    /// the time of the release, for the latencies.
+    pub fn finish_turn(&mut self, now: Duration) {
         let progress = Gate { written: self.progress.written(), durable: self.progress.durable() };
-        self.released_to = progress;
+        // Recorded first: who has seen a reply finds it counted.
+        self.timings.record(&self.stats, progress, now);
         let mut released = 0;
         let mut gated = std::mem::take(&mut self.gated);
         for id in gated.drain(..) {

@@ -127,8 +127,7 @@ impl World {
         if let Some(mut answers) = self.tx.poll_answers(now) {
             self.net.deliver(&mut answers);
         }
-        self.net.finish_turn();
-        self.net.note_released(self.clock.now());
+        self.net.finish_turn(self.clock.now());
     }
 
     /// Runs a turn with two batches under way at once, as when net and tx have a thread each.
@@ -138,7 +137,7 @@ impl World {
         for batch in &mut batches {
             self.net.prepare_wait();
             self.net.collect(batch, Some(Duration::ZERO)).expect("the simulated driver works");
-            self.net.finish_turn();
+            self.net.finish_turn(self.clock.now());
         }
         for batch in batches.iter_mut().filter(|batch| !batch.is_empty()) {
             self.tx.execute(batch, now);
@@ -147,7 +146,7 @@ impl World {
         for batch in &mut batches {
             self.net.deliver(batch);
         }
-        self.net.finish_turn();
+        self.net.finish_turn(self.clock.now());
     }
 
     /// Runs net and tx until everything sent has been received and answered as far as the log
