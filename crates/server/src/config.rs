@@ -23,6 +23,7 @@ mod units;
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -35,7 +36,6 @@ use busload_pipeline::{
 };
 use busload_postgres::Environment;
 use busload_snapshot::limits::CPU_PERCENT_SINGLE;
-use log::LevelFilter;
 
 pub use chunks::{ChunksSettings, Contents};
 pub use options::Options;
@@ -46,6 +46,7 @@ pub use units::{MemoryMax, Size, SnapshotLog, parse_duration};
 use crate::{
     failure::Failure,
     http::{Access, Front, HostName, Names},
+    logger::{LogFormat, LogLevels},
     machine::Machine,
 };
 use address::Listen;
@@ -101,8 +102,10 @@ pub struct Config {
     pub front: Front,
     /// Threads that serve only Redis clients' sockets: 0 or 1.
     pub net_threads: u8,
-    /// Level of the log on stderr.
-    pub log_level: LevelFilter,
+    /// Levels of the log on stderr.
+    pub log_levels: LogLevels,
+    /// Format of the log on stderr.
+    pub log_format: LogFormat,
     /// Settings of the pipeline.
     pub settings: Settings,
     /// Settings of the snapshots.
@@ -128,6 +131,7 @@ impl Config {
         check_no_passwords(&flags)?;
         let in_file = file.map(file::read).transpose()?.unwrap_or_default();
         let password = find_password(&flags, &in_file)?;
+        let flags = flags.or(log_levels_of_environment(std::env::var_os(LOG_VARIABLE))?);
         let mut config = resolve(flags.or(in_file), password, changes, machine, &environment)?;
         config.settings.about.config_file = file.map(Path::to_owned);
         Ok(config)
@@ -159,6 +163,19 @@ fn find_password(flags: &Options, file: &Options) -> Result<Option<Password>, Fa
         return Ok(Some(password));
     }
     file.password_file.as_deref().map(password::from_file).transpose()
+}
+
+/// Environment variable with the levels of the log.
+const LOG_VARIABLE: &str = "BUSLOAD_LOG";
+
+/// Reads the levels of the log from the environment: a flag wins over them, and they over the file.
+fn log_levels_of_environment(value: Option<OsString>) -> Result<Options, Failure> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(Options::default());
+    };
+    let levels = value.to_string_lossy().parse();
+    let refuse = |error| Failure::usage(format!("{LOG_VARIABLE}: {error}"));
+    Ok(Options { log_level: Some(levels.map_err(refuse)?), ..Options::default() })
 }
 
 fn resolve(
@@ -233,7 +250,6 @@ fn resolve(
         drop_tables: changes.drop,
         about,
     };
-    let log_level = options.log_level.unwrap_or(LevelFilter::Info);
     let http_threads = options.http_threads.unwrap_or(NonZeroUsize::MIN);
     let snapshots = snapshot_settings(options.snapshot_log, options.snapshot_cpu, machine);
     Ok(Config {
@@ -245,7 +261,8 @@ fn resolve(
         http_threads,
         front,
         net_threads,
-        log_level,
+        log_levels: options.log_level.unwrap_or_default(),
+        log_format: options.log_format.unwrap_or_default(),
         settings,
         postgres,
         chunks,

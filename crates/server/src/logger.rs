@@ -1,114 +1,282 @@
-//! Logger: one line on stderr for each message, with time and level.
+//! Logger: one line on stderr for each event, as text or JSON, through `tracing`.
+//!
+//! ```text
+//!  log::warn!(..) in our crates --LogTracer--+
+//!                                            v
+//!  tracing events of libraries ------> Targets: levels by module --> RateLimiter --> stderr
+//! ```
+//!
+//! Our crates log through the facade `log`. What they log names tables, files, addresses and
+//! counts, never keys, values or passwords. Libraries are heard from the level `warn` on unless
+//! [`LogLevels`] names them; those whose messages may contain values of clients are never heard.
+//!
+//! **Rate.** Of each place in the code that logs errors, warnings or infos, only some lines within
+//! some seconds are shown ([`RateLimiter`]); a line says how many were left out.
 
-use std::io::{self, Write};
+mod levels;
+mod rate_limit;
+mod time;
+
+use std::{
+    fmt::{self, Write as _},
+    io::{self, Write},
+    str::FromStr,
+    sync::{Mutex, PoisonError},
+};
 
 use busload_io::{Clock, RealClock};
-use log::{LevelFilter, Log, Metadata, Record};
+use serde_json::json;
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_log::{LogTracer, NormalizeEvent};
+use tracing_subscriber::{
+    layer::{Context, Layer, SubscriberExt},
+    registry::Registry,
+};
 
-/// Libraries whose messages may contain values of clients.
-const SILENT: [&str; 2] = ["tokio_postgres", "postgres_protocol"];
+pub use levels::LogLevels;
+use rate_limit::{RateLimiter, Site, Verdict};
+pub use time::Utc;
 
-/// Logger that writes to stderr.
-struct Logger {
-    clock: RealClock,
+/// Target of the lines that are shown at every level.
+const ALWAYS: &str = "busload::always";
+
+/// Format of the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Time, level and message.
+    #[default]
+    Text,
+    /// An object with `time`, `level`, `module` and `message`.
+    Json,
 }
 
-/// Starts logging. A second call changes the level only.
-pub fn init(level: LevelFilter) {
-    // Fails only when a logger is set already, and that one is ours.
-    let _ = log::set_boxed_logger(Box::new(Logger { clock: RealClock::new() }));
-    log::set_max_level(level);
-}
+impl FromStr for LogFormat {
+    type Err = String;
 
-/// Writes a line to stderr at every log level. A closed stderr is no reason to stop.
-pub fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
-}
-
-impl Log for Logger {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level() && !is_silent(metadata.target())
-    }
-
-    fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            let time = Utc(self.clock.wall_ms());
-            say(&format!("{time} {} {}", record.level().as_str().to_lowercase(), record.args()));
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("`{text}` is no format of the log; expected text or json")),
         }
     }
-
-    fn flush(&self) {}
 }
 
-/// Returns whether messages of the module with this path are dropped, at every level.
-fn is_silent(target: &str) -> bool {
-    SILENT.iter().any(|name| {
-        target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-    })
-}
-
-/// Milliseconds since 1970, displayed in the format of RFC 3339.
-pub struct Utc(pub i64);
-
-impl std::fmt::Display for Utc {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (days, ms) = (self.0.div_euclid(86_400_000), self.0.rem_euclid(86_400_000));
-        let (year, month, day) = civil(days);
-        let seconds = ms / 1000;
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-            seconds / 3600,
-            seconds / 60 % 60,
-            seconds % 60,
-            ms % 1000
-        )
+/// Starts logging. Further calls do nothing.
+pub fn init(levels: &LogLevels, format: LogFormat) {
+    let output = Output {
+        format,
+        clock: RealClock::new(),
+        limiter: Mutex::default(),
+        write: |line: &str| _ = writeln!(io::stderr().lock(), "{line}"),
+    };
+    let subscriber = Registry::default().with(levels.targets(ALWAYS)).with(output);
+    // Both fail only when this process logs already.
+    if tracing::subscriber::set_global_default(subscriber).is_ok() {
+        let _ = LogTracer::init();
+        log::set_max_level(levels.most_detailed());
     }
 }
 
-/// Returns year, month and day of a day counted from 1970-01-01, by eras of 400 years whose years
-/// begin in March (Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+/// Writes a line to stderr at every log level: as it is, or in JSON. A closed stderr is no reason
+/// to stop.
+pub fn say(line: &str) {
+    if tracing::dispatcher::has_been_set() {
+        tracing::info!(target: ALWAYS, "{line}");
+    } else {
+        let _ = writeln!(io::stderr().lock(), "{line}");
+    }
+}
+
+/// Writes a line about a failure as [`say`] does.
+pub fn say_failure(line: &str) {
+    if tracing::dispatcher::has_been_set() {
+        tracing::error!(target: ALWAYS, "{line}");
+    } else {
+        let _ = writeln!(io::stderr().lock(), "{line}");
+    }
+}
+
+/// Layer that writes events.
+struct Output<W> {
+    format: LogFormat,
+    clock: RealClock,
+    limiter: Mutex<RateLimiter>,
+    write: W,
+}
+
+impl<W: Fn(&str)> Output<W> {
+    fn show(&self, level: Level, module: &str, message: &str) {
+        let level = level.as_str().to_lowercase();
+        let time = Utc(self.clock.wall_ms());
+        (self.write)(&match self.format {
+            LogFormat::Text if module == ALWAYS => message.to_owned(),
+            LogFormat::Text => format!("{time} {level} {message}"),
+            LogFormat::Json => {
+                let module = if module == ALWAYS { "busload" } else { module };
+                let time = time.to_string();
+                json!({ "time": time, "level": level, "module": module, "message": message })
+                    .to_string()
+            }
+        });
+    }
+
+    /// Returns whether to show an event, and shows how many others were left out.
+    fn admit(&self, metadata: &Metadata<'_>, message: &str) -> Verdict {
+        let (level, module) = (*metadata.level(), metadata.target());
+        if Level::INFO < level || module == ALWAYS {
+            return Verdict::Show;
+        }
+        let file = metadata.file().unwrap_or(module);
+        let site = Site::new(file, metadata.line().unwrap_or(0));
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let left_out = limiter.take_left_out(now);
+        let verdict = limiter.admit(site, (level, module, message), now);
+        drop(limiter);
+        for hidden in left_out {
+            let (count, last) = (hidden.count, hidden.message);
+            let text = format!("{last} ({count} more like it were left out)");
+            self.show(hidden.level, &hidden.module, &text);
+        }
+        verdict
+    }
+}
+
+impl<S: Subscriber, W: Fn(&str) + 'static> Layer<S> for Output<W> {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let of_log = event.normalized_metadata();
+        let metadata = of_log.as_ref().unwrap_or_else(|| event.metadata());
+        let mut message = Message::default();
+        event.record(&mut message);
+        if self.admit(metadata, &message.0) == Verdict::Show {
+            self.show(*metadata.level(), metadata.target(), &message.0);
+        }
+    }
+}
+
+/// Text of an event: its message, and its other fields behind it.
+#[derive(Default)]
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            // The place in the code, of an event that came through the facade.
+            name if name.starts_with("log.") => Ok(()),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
+    /// Runs `act` and returns the lines that it logs, those of text without their times.
+    fn lines(levels: &str, format: LogFormat, act: impl FnOnce()) -> Vec<String> {
+        log::set_max_level(log::LevelFilter::Trace);
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&lines);
+        let write = move |line: &str| written.lock().unwrap().push(line.to_owned());
+        let (clock, limiter) = (RealClock::new(), Mutex::default());
+        let output = Output { format, clock, limiter, write };
+        let levels: LogLevels = levels.parse().unwrap();
+        let subscriber = Registry::default().with(levels.targets(ALWAYS)).with(output);
+        tracing::subscriber::with_default(subscriber, act);
+        let lines = lines.lock().unwrap();
+        let without_time = |line: &String| match line.split_once("Z ") {
+            Some((_, rest)) if format == LogFormat::Text => rest.to_owned(),
+            _ => line.clone(),
+        };
+        lines.iter().map(without_time).collect()
+    }
+
+    /// Logs as the facade's macros do, once the bridge is installed.
+    fn log_from(target: &str, level: log::Level, message: &str) {
+        let arguments = format_args!("{message}");
+        let record = log::Record::builder()
+            .target(target)
+            .level(level)
+            .args(arguments)
+            .module_path(Some(target))
+            .file(Some("file.rs"))
+            .line(Some(7))
+            .build();
+        log::Log::log(&LogTracer::new(), &record);
+    }
+
     #[test]
-    fn what_prints_values_of_clients_is_silent() {
-        for (target, silent) in [
-            ("tokio_postgres::query", true),
-            ("tokio_postgres", true),
-            ("tokio_postgres_rustls", false),
-            ("busload_postgres::pool", false),
-            ("busload", false),
+    fn levels_hold_by_module_and_libraries_are_heard_from_warn_on() {
+        let heard = lines("info,busload_postgres=debug,rustls=info", LogFormat::Text, || {
+            for (target, level) in [
+                ("busload", log::Level::Info),
+                ("busload::serve", log::Level::Debug),
+                ("busload_postgres::pool", log::Level::Debug),
+                ("mio::poll", log::Level::Info),
+                ("mio::poll", log::Level::Warn),
+                ("rustls::client", log::Level::Info),
+                ("tokio_postgres::query", log::Level::Error),
+            ] {
+                log_from(target, level, target);
+            }
+            tracing::warn!(target: "h2", answer = 42, "a frame");
+            tracing::debug!(target: "h2", "another");
+        });
+        let expected = [
+            "info busload",
+            "debug busload_postgres::pool",
+            "warn mio::poll",
+            "info rustls::client",
+            "warn a frame answer=42",
+        ];
+        assert_eq!(heard, expected);
+    }
+
+    #[test]
+    fn json_has_one_object_a_line_whatever_the_message() {
+        let shown = lines("warn", LogFormat::Json, || {
+            log_from("busload::http", log::Level::Warn, "a \"quoted\"\nline");
+            tracing::info!(target: ALWAYS, "ready");
+        });
+        let objects: Vec<serde_json::Value> =
+            shown.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for (object, level, module, message) in [
+            (&objects[0], "warn", "busload::http", "a \"quoted\"\nline"),
+            (&objects[1], "info", "busload", "ready"),
         ] {
-            assert_eq!(is_silent(target), silent, "{target}");
+            assert_eq!(object["level"], level);
+            assert_eq!(object["module"], module);
+            assert_eq!(object["message"], message);
+            let time = object["time"].as_str().unwrap();
+            assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
         }
     }
 
     #[test]
-    fn times_are_shown_in_utc() {
-        for (ms, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (-1, "1969-12-31T23:59:59.999Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_709_164_800_123, "2024-02-29T00:00:00.123Z"),
-            (1_735_689_599_999, "2024-12-31T23:59:59.999Z"),
-            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(Utc(ms).to_string(), text);
-        }
+    fn what_is_said_is_shown_at_every_level_and_as_it_is() {
+        let act = || tracing::info!(target: ALWAYS, "ready");
+        assert_eq!(lines("error", LogFormat::Text, act), ["ready"]);
+    }
+
+    #[test]
+    fn a_place_that_repeats_itself_is_cut_short_and_others_are_not() {
+        let shown = lines("debug", LogFormat::Text, || {
+            for number in 0..100 {
+                log_from("busload", log::Level::Warn, &format!("again {number}"));
+                log_from("busload", log::Level::Debug, "a detail");
+            }
+            tracing::warn!(target: "busload", "another place");
+        });
+        let of = |text: &str| shown.iter().filter(|line| line.contains(text)).count();
+        assert_eq!((of("again"), of("a detail")), (rate_limit::LINES_AT_ONCE, 100));
+        assert_eq!(of("another place"), 1);
     }
 }

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     match cli::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            logger::say(&format!("busload: {failure}"));
+            logger::say_failure(&format!("busload: {failure}"));
             failure.exit_code()
         }
     }

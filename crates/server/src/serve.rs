@@ -25,7 +25,9 @@ use crate::{
     chunk_stores::ChunkStores,
     config::Config,
     failure::Failure,
-    http, logger, open_files,
+    http,
+    logger::{self, LogFormat},
+    open_files,
     recovery::{Recovered, recover},
     signals,
     sources::{PostgresTables, RuntimePlacement, attach_chunks},
@@ -34,8 +36,8 @@ use crate::{
 
 /// Serves until a signal or a client stops it.
 pub fn serve(mut config: Config) -> Result<(), Failure> {
-    end_on_panic();
-    logger::init(config.log_level);
+    end_on_panic(config.log_format);
+    logger::init(&config.log_levels, config.log_format);
     config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms()));
@@ -119,10 +121,13 @@ fn ready_line(config: &Config, http: Option<std::net::SocketAddr>) -> String {
 
 /// Aborts the process on a panic in any thread: half a pipeline would hang, and the log recovers
 /// every acknowledged write.
-fn end_on_panic() {
+fn end_on_panic(format: LogFormat) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
+        match format {
+            LogFormat::Text => report(panic),
+            LogFormat::Json => logger::say_failure(&panic.to_string()),
+        }
         std::process::abort();
     }));
 }

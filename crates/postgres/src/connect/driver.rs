@@ -45,7 +45,9 @@ impl Driver {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notice(notice))) => {
-                    log::debug!("table {}: {} says: {}", self.table, self.host, notice.message());
+                    // Its message may show values of rows.
+                    let (severity, code) = (notice.severity(), notice.code().code());
+                    log::debug!("table {}: {} says {severity} {code}", self.table, self.host);
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return describe(&error),

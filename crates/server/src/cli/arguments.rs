@@ -116,6 +116,7 @@ Signals
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file is given. HTTP asks for
                     it, too, where it does not listen on a loopback address.
+  BUSLOAD_LOG       the levels of the log, like --log-level, which wins over it.
   BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres
   tables.
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for

@@ -26,7 +26,7 @@ use crate::{
     chunk_stores,
     config::{ChunksSettings, Config, PASSWORD_VARIABLE, Size, unknown},
     failure::Failure,
-    logger,
+    logger::{self, LogFormat},
 };
 
 /// Longest list of caches that a server may answer with.
@@ -38,7 +38,7 @@ const UNAUTHORIZED: u16 = 401;
 
 /// Executes a command of `busload cache`.
 pub fn run(command: &CacheCommand, config: &Config) -> Result<(), Failure> {
-    logger::init(config.log_level.min(log::LevelFilter::Warn));
+    logger::init(&config.log_levels.at_most_warnings(), LogFormat::Text);
     match command {
         CacheCommand::List(which) => list(which.name.as_deref(), config),
         CacheCommand::Warm(which) => act(Action::Warm, &which.name, config),

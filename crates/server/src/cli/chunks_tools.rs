@@ -15,12 +15,12 @@ use crate::{
     chunk_stores,
     config::{ChunksSettings, Size},
     failure::Failure,
-    logger,
+    logger::{self, LogFormat, LogLevels},
 };
 
 /// Executes a command of `busload chunks`.
 pub fn run(command: &ChunksCommand) -> Result<(), Failure> {
-    logger::init(log::LevelFilter::Warn);
+    logger::init(&LogLevels::WARNINGS, LogFormat::Text);
     match command {
         ChunksCommand::Ls(arguments) => ls(&Opened::open(&arguments.store.url)?, arguments.chunks),
         ChunksCommand::Cat(arguments) => {

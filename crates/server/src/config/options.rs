@@ -3,7 +3,6 @@
 use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::Args;
-use log::LevelFilter;
 
 use super::{
     address::Listen,
@@ -12,7 +11,10 @@ use super::{
     table::TableSpec,
     units::{MemoryMax, Size, SnapshotLog},
 };
-use crate::http::HostName;
+use crate::{
+    http::HostName,
+    logger::{LogFormat, LogLevels},
+};
 
 /// Greatest value of `maxclients`.
 pub const MAXCLIENTS_MAX: u32 = 1_000_000;
@@ -20,13 +22,14 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 17] = [
+pub const OPTION_KEYS: [&str; 18] = [
     "client_reply_bytes",
     "data",
     "http",
     "http_hosts",
     "http_threads",
     "http_url",
+    "log_format",
     "log_level",
     "maxclients",
     "memory_max",
@@ -171,9 +174,14 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub request_bytes: Option<Size>,
 
-    /// Level of the log on stderr: error, warn, info, debug or trace [default: info]
-    #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
-    pub log_level: Option<LevelFilter>,
+    /// Level of the log on stderr: error, warn, info, debug or trace; or levels by module, such as
+    /// info,busload_postgres=debug [default: info]
+    #[arg(long, value_name = "LEVELS")]
+    pub log_level: Option<LogLevels>,
+
+    /// Format of the log: text, or json with one object a line [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 impl Options {
@@ -203,7 +211,8 @@ impl Options {
             "client_reply_bytes" => self.client_reply_bytes = Some(value.parse()?),
             "reply_bytes_total" => self.reply_bytes_total = Some(value.parse()?),
             "request_bytes" => self.request_bytes = Some(value.parse()?),
-            "log_level" => self.log_level = Some(parse_log_level(value)?),
+            "log_level" => self.log_level = Some(value.parse()?),
+            "log_format" => self.log_format = Some(value.parse()?),
             _ => return Err(format!("`{key}` cannot be set in the file")),
         }
         Ok(())
@@ -237,6 +246,7 @@ impl Options {
             reply_bytes_total: self.reply_bytes_total.or(other.reply_bytes_total),
             request_bytes: self.request_bytes.or(other.request_bytes),
             log_level: self.log_level.or(other.log_level),
+            log_format: self.log_format.or(other.log_format),
         }
     }
 }
@@ -270,17 +280,6 @@ fn parse_maxclients(text: &str) -> Result<u32, String> {
     parsed.ok_or_else(|| format!("{text} connections; expected 1 to {MAXCLIENTS_MAX}"))
 }
 
-fn parse_log_level(text: &str) -> Result<LevelFilter, String> {
-    match text {
-        "error" => Ok(LevelFilter::Error),
-        "warn" => Ok(LevelFilter::Warn),
-        "info" => Ok(LevelFilter::Info),
-        "debug" => Ok(LevelFilter::Debug),
-        "trace" => Ok(LevelFilter::Trace),
-        _ => Err(format!("log level `{text}`; expected error, warn, info, debug or trace")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,6 +295,7 @@ mod tests {
                 "net_threads" | "http_threads" => "1",
                 "http_url" => "https://cache.example.com",
                 "log_level" => "info",
+                "log_format" => "json",
                 "snapshot_cpu" => "10%",
                 _ => "4096",
             };

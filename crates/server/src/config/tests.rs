@@ -251,3 +251,13 @@ fn a_path_for_dolt_leads_to_one_table() {
     let config = of_tables(&[&chunks("a", "x/y,a"), &chunks("b", "x/z")]).unwrap();
     assert_eq!(config.chunks[0].dolt_paths, ["x/y", "a"]);
 }
+
+#[test]
+fn levels_of_the_log_come_from_the_environment_unless_they_are_nonsense() {
+    let read = |value: &str| log_levels_of_environment(Some(value.into()));
+    let levels = read("warn,busload_log=debug").unwrap().log_level.unwrap();
+    assert_eq!(levels.to_string(), "warn,busload_log=debug");
+    assert_eq!(read("").unwrap(), Options::default());
+    let error = read("loud").unwrap_err().to_string();
+    assert!(error.contains("BUSLOAD_LOG") && error.contains("expected error"), "{error}");
+}

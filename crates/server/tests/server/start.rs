@@ -406,3 +406,18 @@ fn help_and_version_end_well() {
         );
     }
 }
+
+#[test]
+fn a_log_in_json_is_an_object_a_line_to_the_last() {
+    let mut command = busload();
+    command.args(["serve", "--data", "/dev/null/data", "--resp", "127.0.0.1:0", "--http", "none"]);
+    command.args(["--log-format", "json"]).env("BUSLOAD_LOG", "debug,busload_io=warn");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let last = lines.last().unwrap();
+    assert_eq!(last["level"], "error");
+    assert!(last["message"].as_str().unwrap().contains("/dev/null/data"), "{last}");
+}
