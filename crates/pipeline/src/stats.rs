@@ -158,6 +158,10 @@ pub struct Stats {
     pub memory_used_bytes: Counter,
     /// Largest memory of keys, values and indexes so far.
     pub memory_peak_bytes: Counter,
+    /// Limit of that memory, 0 for none.
+    pub memory_max_bytes: Counter,
+    /// Commands refused because they need memory beyond a limit.
+    pub memory_refused_total: Counter,
     /// Memory that waits for garbage collection.
     pub memory_garbage_bytes: Counter,
     /// Requests open at sources at this moment.
@@ -190,6 +194,7 @@ impl Stats {
             &self.keyspace_misses_total,
             &self.expired_keys_total,
             &self.evicted_keys_total,
+            &self.memory_refused_total,
             &self.connections_total,
             &self.connections_rejected_total,
         ] {

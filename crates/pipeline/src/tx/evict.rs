@@ -192,7 +192,7 @@ impl Tx {
         let mut slack = 0;
         if !self.fits(scope, more) {
             if !self.can_fit(scope, more) {
-                return Err(out_of_memory());
+                return Err(self.out_of_memory());
             }
             self.protect_keys(session, command, args);
             let own = keys_written(session, command, args);
@@ -210,7 +210,7 @@ impl Tx {
                 if evicted.keys != 0 {
                     self.eviction.wanted = Some((scope, more));
                 }
-                return Err(out_of_memory());
+                return Err(self.out_of_memory());
             }
         }
         let held = more.saturating_sub(slack);
@@ -218,7 +218,7 @@ impl Tx {
             // What was evicted has to be free, too.
             self.free_garbage();
             if !self.is_held_within_limit(held) {
-                return Err(out_of_memory());
+                return Err(self.out_of_memory());
             }
         }
         Ok(())
@@ -410,6 +410,11 @@ impl Tx {
         let held = self.tables.memory_used_total() + self.tables.garbage_bytes();
         max == 0 || held + more <= max
     }
+
+    fn out_of_memory(&self) -> Refusal {
+        self.stats.memory_refused_total.add(1);
+        CommandError::text("OOM command not allowed when used memory > 'maxmemory'.").into()
+    }
 }
 
 /// Returns how many keys a request writes, at least one: it evicts as many beside the turn's
@@ -420,10 +425,6 @@ fn keys_written(session: &Session, command: &Command, args: &Args<'_>) -> usize 
         _ => command.keys.indexes(args.len()).count(),
     };
     count.max(1)
-}
-
-fn out_of_memory() -> Refusal {
-    CommandError::text("OOM command not allowed when used memory > 'maxmemory'.").into()
 }
 
 /// Returns the table whose settings a table or space has.

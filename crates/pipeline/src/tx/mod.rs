@@ -609,6 +609,7 @@ impl Tx {
         let used = self.tables.memory_used_total();
         stats.memory_used_bytes.set(used);
         stats.memory_peak_bytes.set(stats.memory_peak_bytes.get().max(used));
+        stats.memory_max_bytes.set(self.settings.memory_max);
         stats.memory_garbage_bytes.set(self.tables.garbage_bytes());
     }
 }

@@ -13,6 +13,8 @@
 //! recovered.
 
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod docs;
 mod exposition;
 mod metric_source;

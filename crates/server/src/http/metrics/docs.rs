@@ -13,6 +13,7 @@ and with what a running server exports.
 
 Names end with their unit; `_total` marks counters, which only grow until the process ends or
 `CONFIG RESETSTAT` resets them. A metric without samples is left out.
+[monitoring.md](monitoring.md) has alert rules and a dashboard of them.
 ";
 
 /// Sections of the page: a prefix of metrics' names, the title, and when the server has these
