@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    clients, limits, postgres, rules, sim,
+    chromium, clients, limits, postgres, rules, sim,
     steps::{Steps, cargo, run},
     tests, words,
 };
@@ -34,6 +34,7 @@ pub fn ci() -> Result<()> {
         run(doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]))
     });
     steps.step("Postgres server", postgres::ensure);
+    steps.step("Chromium", chromium::ensure);
     let client = clients::prepare();
     steps.step("tests", tests::run_all);
     steps.step("loom", loom);
@@ -49,6 +50,7 @@ pub fn ci() -> Result<()> {
 pub fn test() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("Postgres server", postgres::ensure);
+    steps.step("Chromium", chromium::ensure);
     steps.step("tests", tests::run_all);
     steps.finish()
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ci ------> format, words, rules, lints, docs, tests, loom, clients
-//!  test ----> a Postgres server's programs, tests
+//!  test ----> a Postgres server's programs, Chromium, tests
 //!  soak ----> a Postgres server's programs, tests that take long
 //!  sim -----> seeds of the simulation, and planted bugs
 //!  rules ---> rules
@@ -17,8 +17,10 @@
 
 #![forbid(unsafe_code)]
 
+mod chromium;
 mod ci;
 mod clients;
+mod debian;
 mod limits;
 mod planted;
 mod postgres;
@@ -47,8 +49,8 @@ enum Task {
     Ci,
     /// All tests. Needs Rust and the programs of a Postgres server
     ///
-    /// On Debian and its kin the package postgresql is installed when it is missing and this is
-    /// root.
+    /// On Debian and its kin the packages postgresql and chromium are installed when they are
+    /// missing and this is root. Without Chromium the tests of the dashboard are skipped.
     Test,
     /// Tests that take long and find something rarely: many kills, faults of every operation on a
     /// file, experiments of the bench

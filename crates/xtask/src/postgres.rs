@@ -4,17 +4,20 @@
 //! installed when missing; the cluster that the package makes and starts along with that is stopped
 //! again.
 
-use std::{collections::BTreeSet, os::unix::fs::MetadataExt, process::Command};
+use std::{collections::BTreeSet, process::Command};
 
 use anyhow::{Result, bail};
 use busload_cluster::{ClusterError, find_programs};
 
-use crate::steps::{output, run};
+use crate::{
+    debian,
+    steps::{output, run},
+};
 
 /// Makes sure that there is one.
 pub fn ensure() -> Result<()> {
     let found = match find_programs() {
-        Err(ClusterError::NoPrograms { .. }) if is_debian() && is_root() => {
+        Err(ClusterError::NoPrograms { .. }) if debian::can_install() => {
             install()?;
             find_programs()
         }
@@ -24,32 +27,14 @@ pub fn ensure() -> Result<()> {
     Ok(())
 }
 
-fn is_debian() -> bool {
-    Command::new("apt-get").arg("--version").output().is_ok_and(|apt| apt.status.success())
-}
-
-/// The owner of a process is that of its directory in /proc, which every Debian has.
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
-}
-
 fn install() -> Result<()> {
     println!("no Postgres server found: installing Debian's");
     let before = running();
-    run(apt_get().arg("update"))?;
-    run(apt_get().args(["install", "--yes", "--no-install-recommends", "postgresql"]))?;
+    debian::install("postgresql")?;
     for cluster in running().difference(&before) {
         stop(cluster)?;
     }
     Ok(())
-}
-
-fn apt_get() -> Command {
-    let mut apt_get = Command::new("apt-get");
-    apt_get.env("DEBIAN_FRONTEND", "noninteractive");
-    // A mirror may fail once, and the system may be installing something of its own.
-    apt_get.args(["-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300"]);
-    apt_get
 }
 
 /// Version and name of a cluster that Debian's tools know.
