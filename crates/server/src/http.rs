@@ -3,7 +3,7 @@
 //! pipeline writes, and no request of a Redis client passes through it.
 //!
 //! ```text
-//!  accept --> connection --> account --> access --> routes --+--> pages, metrics, cache_api
+//!  accept --> connection --> account --> access --> routes --+--> pages, dashboard, metrics, APIs
 //!  (permits)  (stalls)       (memory)   (names, password)    +--> gRPC, downloads
 //! ```
 //!
@@ -21,6 +21,7 @@ mod access;
 mod account;
 mod cache_api;
 mod connection;
+mod dashboard;
 mod dolt_host;
 mod frames;
 mod front;
@@ -30,6 +31,7 @@ mod metrics;
 mod names;
 mod pages;
 mod routes;
+mod stats_api;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -81,6 +83,7 @@ pub fn start(
         let _within = runtime.enter();
         tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
+    runtime.spawn(stats_api::record(Arc::clone(&status), front.clone()));
     // Spawned, so that with several threads this one only waits.
     let metrics = Arc::clone(&front.metrics);
     let accept =

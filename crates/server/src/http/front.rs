@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, uri::Authority};
 
 use super::{
     access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names,
+    stats_api::History,
 };
 
 /// Configuration and counters of the front, shared by its threads.
@@ -20,6 +21,8 @@ pub struct Front {
     pub names: Names,
     /// Counters of the front.
     pub metrics: Arc<FrontMetrics>,
+    /// Samples of all counters, of the last minutes.
+    pub history: Arc<History>,
 }
 
 /// Authority (host and port) that a request names, if any. It is in the extensions of every

@@ -68,6 +68,17 @@ pub const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
 /// Usual piece of a long answer. A stream whose client reads nothing holds two.
 pub const PIECE_BYTES: usize = 256 * 1024;
 
+/// Interval of the samples that `/api/stats` keeps.
+pub const HISTORY_INTERVAL: Duration = Duration::from_secs(1);
+/// Most samples that are kept: those of the last five minutes.
+pub const HISTORY_SAMPLE_COUNT_LIMIT: usize = 300;
+/// Most tables whose counters are in the samples.
+pub const HISTORY_TABLE_COUNT_LIMIT: usize = 64;
+/// Most commands of the slow log that `/api/stats` lists, the newest.
+pub const SLOW_COMMAND_COUNT_LIMIT: usize = 20;
+/// Most reasons of bad health that `/api/stats` lists, the worst first.
+pub const HEALTH_REASON_COUNT_LIMIT: usize = 32;
+
 /// Memory of one connection for requests and answers: bytes received of requests, and bytes of
 /// answers that the client has not taken.
 pub const CONNECTION_BYTES_MAX: usize = 160 << 20;

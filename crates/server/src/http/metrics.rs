@@ -21,7 +21,12 @@ mod metric_source;
 mod reading;
 mod table;
 
-use self::{exposition::Page, reading::Reading, table::TABLE};
+pub use self::{
+    metric_source::resident_bytes,
+    reading::{ChunksReading, LogReading, QueueReading, Reading},
+};
+
+use self::{exposition::Page, table::TABLE};
 use super::front_metrics::FrontMetrics;
 use crate::status::Status;
 

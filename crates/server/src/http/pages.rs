@@ -11,23 +11,6 @@ use axum::{
 use super::{front::Front, metrics::render};
 use crate::status::{ServerState, Status};
 
-const INDEX: &str = "\
-<!doctype html>
-<html lang=\"en\"><meta charset=\"utf-8\"><title>busload</title>
-<h1>busload</h1>
-<ul>
-<li><a href=\"/healthz\">/healthz</a>: 200 while the process lives
-<li><a href=\"/readyz\">/readyz</a>: 200 when it serves, else 503 and why not
-<li><a href=\"/metrics\">/metrics</a>: metrics, for Prometheus
-</ul>
-</html>
-";
-
-/// Answers with a page that leads to the others.
-pub async fn index() -> Response {
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], INDEX).into_response()
-}
-
 /// Answers while the process lives.
 pub async fn alive() -> &'static str {
     "ok\n"

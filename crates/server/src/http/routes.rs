@@ -16,7 +16,8 @@ use axum::{
 use busload_remotesapi::{self as remotesapi, Remotesapi};
 
 use super::{
-    access, cache_api, dolt_host::DoltHost, front::Front, limits::MESSAGE_BYTES_MAX, pages,
+    access, cache_api, dashboard, dolt_host::DoltHost, front::Front, limits::MESSAGE_BYTES_MAX,
+    pages, stats_api,
 };
 use crate::{grpc, status::Status};
 
@@ -77,7 +78,10 @@ struct Served {
 #[rustfmt::skip]
 static ROUTES: &[Route] = &[
     // Pages for people and monitoring.
-    route("/", Password, Page(|_| get(pages::index))),
+    route("/", Password, Page(|_| get(dashboard::page))),
+    route("/api/stats", Password, Page(|served| {
+        get(stats_api::stats).with_state((served.status(), Arc::clone(&served.front)))
+    })),
     route("/healthz", Anybody, Page(|_| get(pages::alive))),
     route("/readyz", Anybody, Page(|served| get(pages::ready).with_state(served.status()))),
     route("/metrics", Password, Page(|served| {
