@@ -6,6 +6,7 @@ mod access;
 mod backup;
 mod chunks;
 mod copies;
+mod dashboard;
 mod disks;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faults;
