@@ -58,7 +58,7 @@ impl Monitors {
         has_room
     }
 
-    /// Removes a client.
+    /// Removes a client, if it monitors.
     pub fn remove(&mut self, conn: ConnId) {
         self.conns.retain(|other| *other != conn);
     }

@@ -25,7 +25,7 @@ pub struct SlowLog {
     entries: Mutex<Entries>,
 }
 
-/// One slow command.
+/// Command whose execution took long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowCommand {
     /// Number of the entry, which is never used again.

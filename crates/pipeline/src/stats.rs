@@ -6,9 +6,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::latency::Latencies;
-
-use crate::{latency_events::LatencyEvents, slow_log::SlowLog};
+use crate::{latency::Latencies, latency_events::LatencyEvents, slow_log::SlowLog};
 
 /// Number of batches of one stage, and how full they were.
 #[derive(Debug, Default)]

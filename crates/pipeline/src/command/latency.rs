@@ -1,8 +1,10 @@
-//! LATENCY: what took long, and when.
+//! LATENCY: what took long, and when; how long each command takes.
 
 use std::fmt::Write;
 
-use super::Call;
+use busload_histogram::Reading;
+
+use super::{Call, CommandId, lookup, refuse_many_names};
 use crate::{
     error::CommandResult,
     latency_events::{LatencyEvent, LatencySeries},
@@ -90,6 +92,55 @@ pub(super) fn doctor(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     }
     call.reply.verbatim(text.as_bytes());
     Ok(())
+}
+
+/// Returns for each command (or each of those named, if it was called) how many requests took less
+/// than which time, from when they were received until their replies could be sent.
+pub(super) fn histogram(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 2)?;
+    let names: Vec<CommandId> = call.args.iter_from(2).map(lookup).collect();
+    let called: Vec<(&str, Reading)> = tx
+        .stats
+        .latencies
+        .commands()
+        .filter(|(command, _)| names.is_empty() || names.contains(&lookup(command.name.as_bytes())))
+        .map(|(command, latencies)| (command.name, latencies.requests.read()))
+        .filter(|(_, reading)| reading.count() != 0)
+        .collect();
+    call.reply.map(called.len());
+    for (name, reading) in called {
+        let count = i64::try_from(reading.count()).unwrap_or(i64::MAX);
+        call.reply.bulk(name.as_bytes());
+        call.reply.map(2);
+        call.reply.bulk(b"calls");
+        call.reply.integer(count);
+        call.reply.bulk(b"histogram_usec");
+        let bounds = bounds(&reading);
+        call.reply.map(bounds.len());
+        for (us, below) in bounds {
+            call.reply.integer(us);
+            call.reply.integer(below);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the powers of two in microseconds at which the cumulative count grows, as Redis shows
+/// them, with that count.
+fn bounds(reading: &Reading) -> Vec<(i64, i64)> {
+    let whole = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut bounds: Vec<(i64, i64)> = Vec::new();
+    for (bound, below) in reading.cumulative() {
+        let below = whole(below.into());
+        if bounds.last().map_or(0, |(_, last)| *last) < below {
+            bounds.push((whole(bound.as_micros()), below));
+        }
+    }
+    let count = whole(reading.count().into());
+    if bounds.last().map_or(0, |(_, last)| *last) < count {
+        bounds.push((whole(reading.max().as_micros()).saturating_add(1), count));
+    }
+    bounds
 }
 
 /// Returns the events that were seen, with their samples.

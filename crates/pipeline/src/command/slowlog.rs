@@ -2,7 +2,7 @@
 
 use busload_resp::parse_i64;
 
-use super::Call;
+use super::{Call, printable};
 use crate::{
     error::{CommandError, CommandResult},
     tx::Tx,
@@ -23,9 +23,12 @@ pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
             None => return Err(BAD_COUNT),
         },
         _ => {
-            return Err(CommandError::text(
-                "ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP.",
-            ));
+            let word = printable(call.args.at(1), 128);
+            return Err(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{word}'. Try SLOWLOG \
+                 HELP."
+            )
+            .into());
         }
     };
     let commands = tx.stats.slow_log.newest(count);

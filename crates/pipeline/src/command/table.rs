@@ -367,7 +367,8 @@ const CLIENT: &[Command] = &[
         "Returns what is known about the connection."),
     row(Group::Connection, "client|kill",
         "ip:port|[ID client-id] [TYPE NORMAL|MASTER|REPLICA|PUBSUB] [USER username] [ADDR ip:port] \
-         [LADDR ip:port] [SKIPME YES|NO] [MAXAGE maxage]", -3, CA, Keys::NONE, client::kill, "2.4.0",
+         [LADDR ip:port] [SKIPME YES|NO] [MAXAGE maxage]", -3, CA, Keys::NONE, client::kill,
+        "2.4.0",
         "Closes connections."),
     row(Group::Connection, "client|list",
         "[TYPE NORMAL|MASTER|REPLICA|PUBSUB] [ID client-id [client-id ...]]", -2, CA, Keys::NONE,
@@ -457,6 +458,9 @@ const SLOWLOG: &[Command] = &[
 const LATENCY: &[Command] = &[
     row(Group::Server, "latency|doctor", "", 2, Flags::ADMIN, Keys::NONE, latency::doctor, "2.8.13",
         "Explains what took long, and what can be done."),
+    row(Group::Server, "latency|histogram", "[command ...]", -2, Flags::ADMIN, Keys::NONE,
+        latency::histogram, "7.0.0",
+        "Returns how many requests of each command were answered in less than which time."),
     row(Group::Server, "latency|history", "event", 3, Flags::ADMIN, Keys::NONE, latency::history,
         "2.8.13",
         "Returns when an event took long: Unix times and milliseconds."),

@@ -2,9 +2,9 @@
 //!
 //! A batch has one time, which is enough for everything but this. So commands that can take long
 //! (all that are not constant or logarithmic, and large requests) are timed one by one, with two
-//! clock reads each; fast commands are not, because a clock read costs a third of a GET. What a turn
-//! took beyond the commands timed by themselves is the event `turn` of LATENCY: its fast commands
-//! together. If `slowlog-log-slower-than` is below [`TIME_EVERY_COMMAND_BELOW`] every command is
+//! clock reads each; fast commands are not, because a clock read costs a third of a GET. What a
+//! turn took beyond the commands timed by themselves is the event `turn` of LATENCY: its fast
+//! commands together. If `slowlog-log-slower-than` is below [`TIME_EVERY_COMMAND_BELOW`] every command is
 //! timed.
 //!
 //! Without a clock ([`Tx::set_clock`]) nothing is timed.
@@ -25,7 +25,7 @@ use crate::{
     slow_log::{SlowCommand, trimmed},
 };
 
-/// Clock and thresholds.
+/// Clock and thresholds of slow commands and events.
 pub(super) struct Stopwatch {
     clock: Option<Box<dyn Clock + Send>>,
     /// Time from which on a command is slow; `None` switches the slow log off.

@@ -46,7 +46,9 @@ fn the_shapes_of_slowlog_and_latency_are_those_of_redis() {
         SLOWLOG GET -1                        -> []
         SLOWLOG GET x -> -ERR count should be greater than or equal to -1
         SLOWLOG GET -2 -> -ERR count should be greater than or equal to -1
-        SLOWLOG GET 1 2 -> -ERR unknown subcommand or wrong number of arguments for 'get'. Try \
+        SLOWLOG get 1 2 -> -ERR unknown subcommand or wrong number of arguments for 'get'. Try \
+        SLOWLOG HELP.
+        SLOWLOG GET 1 2 -> -ERR unknown subcommand or wrong number of arguments for 'GET'. Try \
         SLOWLOG HELP.
         SLOWLOG LEN                           -> 0
         SLOWLOG LEN x -> -ERR wrong number of arguments for 'slowlog|len' command
@@ -410,5 +412,30 @@ fn memory_stats_add_up() {
     assert_eq!(
         server.run("MEMORY MALLOC-STATS"),
         "txt'Stats not supported for the current allocator'"
+    );
+}
+
+#[test]
+fn the_histogram_of_a_command_counts_requests_by_time_in_the_shape_of_redis() {
+    let mut world = World::new(SyncMode::Os);
+    let mut client = world.connect();
+    assert_eq!(world.run(&mut client, "LATENCY HISTOGRAM set nosuch"), ["[]"]);
+    world.run(&mut client, "SET k v\nSET k w\nGET k\nCONFIG GET port");
+    assert_eq!(
+        world.run(&mut client, "LATENCY HISTOGRAM SET get"),
+        ["[get [calls :1 histogram_usec [:1 :1]] set [calls :2 histogram_usec [:1 :2]]]"],
+        "no time passes in this test, and commands come in the order of the table"
+    );
+    let all = world.run(&mut client, "LATENCY HISTOGRAM").remove(0);
+    assert!(all.contains("config [calls :1 ") && all.contains("latency [calls :"), "{all}");
+    // Twice the time of a bucket is in another one.
+    let stats = std::sync::Arc::clone(&world.stats);
+    let (_, latencies) =
+        stats.latencies.commands().find(|(command, _)| command.name == "get").unwrap();
+    latencies.requests.record(Duration::from_micros(100), 3);
+    latencies.requests.record(Duration::from_secs(100), 1);
+    assert_eq!(
+        world.run(&mut client, "LATENCY HISTOGRAM get"),
+        ["[get [calls :5 histogram_usec [:1 :1 :128 :4 :100000001 :5]]]"]
     );
 }

@@ -202,8 +202,8 @@ pub enum Command {
     /// open, this command asks it, at the address of --http, to do the work.
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Show what a running server does, until q is pressed: health, requests, batches of each stage,
-    /// tables, what batches save, log, latencies, slow commands
+    /// Show what a running server does, until q is pressed: health, requests, batches of stages and
+    /// tables, what they save, log, latencies, slow commands
     ///
     /// Asks the server at the address of --http, with the password of the configuration. Where
     /// standard output is no terminal, prints a report every --interval. Exits with 1 when no
