@@ -72,16 +72,13 @@ impl<'a> Part<'a> {
         self.0.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// Returns the pairs of numbers of the list of this name.
-    pub fn pairs(self, name: &str) -> Vec<(u64, u64)> {
-        let list = self.0.get(name).and_then(Value::as_array).into_iter().flatten();
-        let pair = |pair: &Value| Some((pair.get(0)?.as_u64()?, pair.get(1)?.as_u64()?));
-        list.filter_map(pair).collect()
-    }
-
-    /// Returns the texts of the list of this name.
-    pub fn texts(self, name: &str) -> Vec<&'a str> {
-        let list = self.0.get(name).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(Value::as_str).collect()
+    /// Returns the buckets of a histogram: bound and count. The last may have no bound.
+    pub fn buckets(self) -> Vec<(f64, u64)> {
+        let list = self.0.get("buckets").and_then(Value::as_array).into_iter().flatten();
+        let bucket = |bucket: &Value| {
+            let bound = bucket.get(0)?.as_f64().unwrap_or(f64::INFINITY);
+            Some((bound, bucket.get(1)?.as_u64()?))
+        };
+        list.filter_map(bucket).collect()
     }
 }

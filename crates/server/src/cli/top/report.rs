@@ -305,33 +305,40 @@ fn now_s(now: Part<'_>) -> u64 {
 }
 
 fn latencies(now: Part<'_>) -> Vec<Line> {
-    let seen = now.list("latency").filter(|latency| latency.count("count") != 0);
-    let mut lines: Vec<Line> = seen
-        .take(LATENCIES)
-        .map(|latency| {
-            let buckets = latency.pairs("buckets");
-            let quantile = |share| format!("< {}", time(quantile(&buckets, share)));
-            Line::plain(format!(
-                "{:<10} {:<24} {:>14} {:>10} {:>10} {:>10}",
-                shortened(latency.text("what"), 10),
-                shortened(latency.text("subject"), 24),
-                whole(latency.count("count")),
-                quantile(0.5),
-                quantile(0.99),
-                time(latency.count("max_us"))
-            ))
-        })
-        .collect();
+    let mut seen: Vec<Part<'_>> =
+        now.list("latency").filter(|latency| latency.count("count") != 0).collect();
+    // What a client waits for comes first.
+    seen.sort_by_key(|latency| match latency.text("what") {
+        "request" => 0,
+        "sync" => 1,
+        _ => 2,
+    });
+    let mut lines: Vec<Line> = seen.into_iter().take(LATENCIES).map(latency_line).collect();
     if !lines.is_empty() {
         let title =
-            "LATENCY since start                         times        p50        p99        max";
+            "LATENCY since start                          times        p50        p99        max";
         lines.splice(0..0, section(title));
     }
     lines
 }
 
+fn latency_line(latency: Part<'_>) -> Line {
+    let subject = [latency.text("subject"), latency.text("family")].join(" ");
+    let (buckets, max_us) = (latency.buckets(), latency.number("max_us"));
+    let quantile = |share| format!("< {}", time(quantile(&buckets, share).min(max_us)));
+    Line::plain(format!(
+        "{:<8} {:<24} {:>15} {:>10} {:>10} {:>10}",
+        shortened(latency.text("what"), 8),
+        shortened(&subject, 24),
+        whole(latency.count("count")),
+        quantile(0.5),
+        quantile(0.99),
+        time(max_us)
+    ))
+}
+
 /// Returns the upper bound of the bucket in which this share of the values ends.
-fn quantile(buckets: &[(u64, u64)], share: f64) -> u64 {
+fn quantile(buckets: &[(f64, u64)], share: f64) -> f64 {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
     let mut left = (total as f64 * share).ceil() as u64;
     for (bound, count) in buckets {
@@ -340,24 +347,21 @@ fn quantile(buckets: &[(u64, u64)], share: f64) -> u64 {
         }
         left -= count;
     }
-    0
+    0.0
 }
 
 fn slow_commands(now: Part<'_>) -> Vec<Line> {
     let now_s = now_s(now);
-    let mut lines: Vec<Line> = now
-        .list("slow_commands")
-        .take(SLOW_COMMANDS)
-        .map(|slow| {
-            Line::plain(format!(
-                "{:>10} {:>8} ago  {:<22} {}",
-                time(slow.count("took_us")),
-                duration(now_s.saturating_sub(slow.count("unix_s"))),
-                one_line(slow.text("client")),
-                one_line(&slow.texts("args").join(" "))
-            ))
-        })
-        .collect();
+    let line = |slow: Part<'_>| {
+        Line::plain(format!(
+            "{:>10} {:>8} ago  {:<22} {}",
+            time(slow.number("took_us")),
+            duration(now_s.saturating_sub(slow.count("at_s"))),
+            one_line(slow.text("client")),
+            one_line(slow.text("command"))
+        ))
+    };
+    let mut lines: Vec<Line> = now.list("slow").take(SLOW_COMMANDS).map(line).collect();
     if !lines.is_empty() {
         lines.splice(0..0, section("SLOW COMMANDS, the newest (SLOWLOG GET)"));
     }
@@ -400,11 +404,13 @@ fn whole(number: u64) -> String {
     text
 }
 
-fn time(us: u64) -> String {
-    match us {
-        0..1_000 => format!("{us} us"),
-        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
-        _ => format!("{:.1} s", us as f64 / 1e6),
+fn time(us: f64) -> String {
+    if us < 1e3 {
+        format!("{us:.0} us")
+    } else if us < 1e6 {
+        format!("{:.1} ms", us / 1e3)
+    } else {
+        format!("{:.1} s", us / 1e6)
     }
 }
 

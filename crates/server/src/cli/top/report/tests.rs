@@ -82,14 +82,23 @@ fn reading(seconds: u64) -> Reading {
             "finished_ms": 1_700_000_000_000_u64, "entries": 1_000, "file_bytes": 65_536,
         },
         "latency": [{
-            "what": "sync", "subject": "log", "count": 100, "max_us": 9_999,
-            "buckets": [[256, 60], [512, 39], [16_384, 1]],
+            "what": "queue", "subject": "default", "family": "read", "count": 5, "max_us": 3.5,
+            "buckets": [[4.0, 5]],
+        }, {
+            "what": "sync", "subject": "log", "family": null, "count": 100, "max_us": 9_999.5,
+            "buckets": [[256.0, 60], [512.0, 39], [null, 1]],
+        }, {
+            "what": "request", "subject": "default", "family": "read", "count": 5, "max_us": 50,
+            "buckets": [[64.0, 5]],
+        }, {
+            "what": "request", "subject": "default", "family": "write", "count": 0, "max_us": 0,
+            "buckets": [],
         }],
-        "slow_commands": [{
-            "unix_s": 1_700_000_000 + seconds - 2,
+        "slow": [{
+            "at_s": 1_700_000_000 + seconds - 2,
             "took_us": 12_345,
             "client": "127.0.0.1:5",
-            "args": ["KEYS", "\u{1b}[2J*"],
+            "command": "KEYS \u{1b}[2J*",
         }],
     });
     Reading::parse(&text.to_string()).unwrap()
@@ -126,10 +135,10 @@ fn an_answer_without_most_fields_makes_a_report() {
 fn numbers_are_shown_to_people() {
     assert_eq!(["0", "999", "1,000", "1,234,567"], [0, 999, 1_000, 1_234_567].map(whole));
     assert_eq!(["0", "0.3", "9.9", "10"], [0.0, 0.26, 9.9, 10.2].map(number));
-    assert_eq!(["5 us", "1.5 ms", "2.0 s"], [5, 1_500, 2_000_000].map(time));
+    assert_eq!(["5 us", "1.5 ms", "2.0 s"], [5.0, 1_500.0, 2_000_000.0].map(time));
     assert_eq!(["0s", "1m 5s", "1d 0h 0m 1s"], [0, 65, 86_401].map(duration));
-    assert_eq!(quantile(&[(1, 50), (2, 49), (4, 1)], 0.5), 1);
-    assert_eq!(quantile(&[(1, 50), (2, 49), (4, 1)], 0.99), 2);
-    assert_eq!(quantile(&[(1, 50), (2, 49), (4, 1)], 1.0), 4);
-    assert_eq!(quantile(&[], 0.5), 0);
+    let buckets = [(1.0, 50), (2.0, 49), (f64::INFINITY, 1)];
+    assert_eq!([0.5, 0.99].map(|share| quantile(&buckets, share)), [1.0, 2.0]);
+    assert!(quantile(&buckets, 1.0).is_infinite());
+    assert_eq!(quantile(&[], 0.5), 0.0);
 }
