@@ -111,7 +111,44 @@ fn text(lines: &[Line]) -> String {
 #[test]
 fn a_report_shows_what_happened_in_between() {
     let lines = report(&reading(100), &reading(102));
-    expect![[r#""#]].assert_eq(&text(&lines));
+    expect![[r#"
+        busload 1.2.3, up 1m 42s, ready
+        health: error
+          table objects: down: connection refused
+            busload tries again by itself.
+
+        1,234,567 requests/s, 3.0 errors/s
+        50 connections, 0 wait for the log, 2 KiB in buffers, 7 requests at sources
+        1,000,000 keys take 50 MiB of 1 GiB, resident 100 MiB; 90.0% of reads find their key
+        1 MiB/s in, 2 MiB/s out, 0.082 system calls per request
+
+        STAGE            batches/s      items/s   mean batch      largest
+        net                  1,000       64,000         64.0        4,096
+        log                      0            0          0.0            0
+
+        TABLE            kind     state     requests/s    sent/s    mean  waiting in flight
+        objects          postgres down          10,000       100    90.0       12         2
+          10 requests were refused or timed out
+          answers: 2,000 joined another, 18,000 statement
+
+        SAVED since start    asked for        sent       saved   share
+        statements           1,020,000      10,200   1,009,800   99.0%
+
+        LOG
+        10 KiB/s in 10 writes/s, 10 syncs/s of 250 us on average, 9,999 us at most
+        durable up to LSN 88 of 90; 4 MiB in 2 segments
+        3 snapshots made, 0 failed, one is being made
+          the last 1m 42s ago: 1,000 entries, 64 KiB, up to LSN 80
+
+        LATENCY since start                          times        p50        p99        max
+        request  default read                           5    < 50 us    < 50 us      50 us
+        sync     log                                  100   < 256 us   < 512 us    10.0 ms
+        queue    default read                           5     < 4 us     < 4 us       4 us
+
+        SLOW COMMANDS, the newest (SLOWLOG GET)
+           12.3 ms       2s ago  127.0.0.1:5            KEYS  [2J*
+    "#]]
+    .assert_eq(&text(&lines));
     assert_eq!(lines[1].tone, Tone::Bad);
 }
 
