@@ -4,8 +4,8 @@
 //! (all that are not constant or logarithmic, and large requests) are timed one by one, with two
 //! clock reads each; fast commands are not, because a clock read costs a third of a GET. What a
 //! turn took beyond the commands timed by themselves is the event `turn` of LATENCY: its fast
-//! commands together. If `slowlog-log-slower-than` is below [`TIME_EVERY_COMMAND_BELOW`] every command is
-//! timed.
+//! commands together. If `slowlog-log-slower-than` is below [`TIME_EVERY_COMMAND_BELOW`] every
+//! command is timed.
 //!
 //! Without a clock ([`Tx::set_clock`]) nothing is timed.
 
