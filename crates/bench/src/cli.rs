@@ -1,12 +1,14 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::experiment::{
-    Chunks, Connections, Disk, Dolt, Evict, Growth, Kv, Lakefs, Postgres, Recovery, Snapshot,
+    Chunks, Connections, Costs, Disk, Dolt, Evict, Growth, Kv, Lakefs, Postgres, Recovery, Report,
+    Snapshot,
 };
+use crate::server::Durability;
 pub use crate::server::busload_at;
 
 const ABOUT: &str = "\
@@ -67,7 +69,14 @@ pub enum Command {
     Dolt(Box<Dolt>),
     /// Reads of a file at random, and synced appends as a log makes them, by fio
     Disk(Disk),
+    /// Price list of this machine: what an operation costs, by itself and shared by a batch
+    Costs(Box<Costs>),
+    /// Charts and tables of CSV files of the experiments, as one HTML file
+    Report(Report),
     /// Answers without doing anything
     #[command(hide = true)]
     NullServer { listen: SocketAddr, reply_bytes: usize },
+    /// Answers with a thread for each connection, a lock, a write and a sync
+    #[command(hide = true)]
+    NaiveServer { listen: SocketAddr, durability: Durability, log: PathBuf },
 }

@@ -1,6 +1,7 @@
 //! The experiments, each a file or a folder: arguments, cases, a layout, one measurement.
 
 mod chunks;
+mod costs;
 mod disk;
 mod dolt;
 mod evict;
@@ -9,11 +10,13 @@ mod kv;
 mod memory_tables;
 mod postgres;
 mod recovery;
+mod report;
 mod snapshot;
 mod store_bench;
 
 pub use self::{
     chunks::{Chunks, chunks},
+    costs::{Costs, costs},
     disk::{Disk, disk},
     dolt::{Dolt, dolt},
     evict::{Evict, evict},
@@ -21,5 +24,6 @@ pub use self::{
     kv::{Connections, Kv, connections, kv},
     postgres::{Lakefs, Postgres, lakefs, postgres},
     recovery::{Recovery, recovery},
+    report::{Report, report},
     snapshot::{Snapshot, snapshot},
 };

@@ -25,7 +25,7 @@
 //! notes of a row tell them.
 
 pub mod arguments;
-mod chart;
+pub mod chart;
 pub mod sample;
 mod table;
 mod target;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli --> experiment::{kv, growth, evict, recovery, snapshot, connections, postgres, lakefs,
-//!              |          chunks, dolt, disk}
+//!              |          chunks, dolt, disk, costs, report}
 //!              |
 //!              +--> harness: cases in rounds, medians, ratios, table, CSV, targets, charts
 //!              +--> server: programs, started, pinned, stopped by cleanup in any case
@@ -33,6 +33,7 @@ mod limits;
 mod load;
 mod machine;
 mod measure;
+mod naive_server;
 mod null_server;
 mod random;
 mod remote;
@@ -41,6 +42,7 @@ mod schedule;
 mod server;
 mod stats;
 mod store;
+mod system_calls;
 
 use std::process::ExitCode;
 
@@ -63,7 +65,12 @@ pub fn run() -> ExitCode {
         Command::Chunks(arguments) => experiment::chunks(arguments),
         Command::Dolt(arguments) => experiment::dolt(arguments),
         Command::Disk(arguments) => experiment::disk(arguments),
+        Command::Costs(arguments) => experiment::costs(arguments),
+        Command::Report(arguments) => experiment::report(arguments),
         Command::NullServer { listen, reply_bytes } => null_server::run(*listen, *reply_bytes),
+        Command::NaiveServer { listen, durability, log } => {
+            naive_server::run(*listen, *durability, log)
+        }
     };
     let Err(error) = result else { return ExitCode::SUCCESS };
     match error.downcast::<clap::Error>() {

@@ -20,6 +20,11 @@ pub const PIPELINE_MAX: usize = 65_536;
 /// Most connections of one measurement.
 pub const CLIENTS_MAX: usize = 10_000;
 pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most words of a request to the naive server, bytes of a line about them, and the stack of each
+/// of its threads.
+pub const NAIVE_WORDS_MAX: usize = 16;
+pub const NAIVE_LINE_BYTES: u64 = 32;
+pub const NAIVE_STACK_BYTES: usize = 128 << 10;
 /// Most distinct keys: the digits of a key hold no more.
 pub const KEYS_MAX: u64 = 1_000_000_000_000;
 /// Fastest open-loop schedule, in requests per second.
@@ -104,6 +109,17 @@ pub const TABLE_BYTES_PER_ROW: u64 = 200;
 
 /// Most threads that read or write the file of the disk experiment.
 pub const DISK_JOBS_MAX: usize = 1_024;
+
+/// Time for which operations of one batch are made, without a pause.
+pub const COSTS_TIME_NS: u64 = 100_000_000;
+/// Most keys of the index in memory: about 80 bytes each.
+pub const COSTS_KEYS_MAX: usize = 100_000_000;
+/// Bytes of a file that is written, read or fetched, and rows of the table of statements.
+pub const COSTS_FILE_BYTES: u64 = 64 << 20;
+pub const COSTS_ROWS: u64 = 100_000;
+
+/// Longest CSV file that a report reads.
+pub const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 /// Longest chunk that is made.
 pub const CHUNK_BYTES_MAX: u64 = 16 << 20;

@@ -25,6 +25,11 @@ pub const SLOW_PER_S: Number = Number::new("slow_per_s", ">5 ms/s");
 /// Processor time of the server by request.
 pub const SERVER_US: Number = Number::new("server_us_per_request", "us/req");
 
+/// System calls of the server by request.
+pub const CALLS: Number = Number::new("calls_per_request", "calls");
+/// Requests that busload executed at once, on average.
+pub const BATCH: Number = Number::new("batch", "batch");
+
 /// Pace of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {

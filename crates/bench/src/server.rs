@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::{
     cleanup::{Cleanup, Directory, Process},
-    cli::bail_usage,
+    cli::{bail_usage, name_of},
     clock::{duration_ns, now_ns, pause},
     limits::{
         ASK, INFO_BYTES_MAX, METRICS_BYTES_MAX, OUTPUT_LINES, POLL, READY, READY_SOURCE, SILENCE,
@@ -125,6 +125,8 @@ pub enum ServerKind {
     Valkey,
     /// Answers without doing anything: shows how fast the load side is
     Null,
+    /// The server that one writes first: a thread for each connection, a lock, a write, a sync
+    Naive,
 }
 
 /// Writes that survive a crash.
@@ -204,6 +206,7 @@ pub struct Starter {
 /// A running server; its directory goes after it.
 #[derive(Debug)]
 pub struct Server {
+    kind: ServerKind,
     process: Process,
     resp: SocketAddr,
     http: SocketAddr,
@@ -264,6 +267,12 @@ impl Starter {
                 command.args(["null-server", &resp.to_string(), &launch.reply_bytes.to_string()]);
                 command
             }
+            ServerKind::Naive => {
+                let mut command = Command::new(std::env::current_exe().context("this program")?);
+                command.args(["naive-server", &resp.to_string(), &name_of(&launch.durability)]);
+                command.arg(directory.join("log"));
+                command
+            }
         };
         // A file takes what it prints without ever blocking it.
         let printed = File::create(data.path().join(OUTPUT)).context("a server's output")?;
@@ -273,10 +282,11 @@ impl Starter {
             Some(cpus) => cpus.with(|| cleanup.spawn(&mut command))?,
             None => cleanup.spawn(&mut command)?,
         };
-        let mut server = Server { process, resp, http, ready_after: Duration::ZERO, data };
+        let kind = launch.kind;
+        let mut server = Server { kind, process, resp, http, ready_after: Duration::ZERO, data };
         // Before it is ready it accepts connections, but answers nothing.
         server.wait_within(READY, "PING", "+PONG")?;
-        let tells = matches!(launch.kind, ServerKind::Busload | ServerKind::Null);
+        let tells = !matches!(launch.kind, ServerKind::Redis | ServerKind::Valkey);
         if tells && !last_lines(&server.data).contains("ready") {
             // Another program has taken the port.
             bail!("another program answers at {resp}, not the server that was started");
@@ -287,6 +297,10 @@ impl Starter {
 }
 
 impl Server {
+    pub fn kind(&self) -> ServerKind {
+        self.kind
+    }
+
     /// Returns the address for RESP.
     pub fn resp(&self) -> SocketAddr {
         self.resp
@@ -397,7 +411,16 @@ pub struct Info {
 impl Info {
     /// Asks a server for its fields about persistence.
     pub fn persistence(address: SocketAddr) -> Result<Self> {
-        let (head, rest) = send(address, "INFO persistence", SILENCE).context("INFO")?;
+        Self::section(address, "INFO persistence")
+    }
+
+    /// Asks busload for its fields about stages and their batches.
+    pub fn stages(address: SocketAddr) -> Result<Self> {
+        Self::section(address, "INFO stages")
+    }
+
+    fn section(address: SocketAddr, question: &str) -> Result<Self> {
+        let (head, rest) = send(address, question, SILENCE).context("INFO")?;
         let length = head.strip_prefix('$').and_then(|length| length.parse().ok());
         let length = length.filter(|length| *length <= INFO_BYTES_MAX);
         let length = length.with_context(|| format!("to INFO the server answers `{head}`"))?;
@@ -415,6 +438,11 @@ impl Info {
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut values = self.text.lines().filter_map(|line| line.strip_prefix(name));
         values.find_map(|value| value.strip_prefix(':'))
+    }
+
+    /// Returns a field that may have a fraction.
+    pub fn decimal(&self, name: &str) -> Option<f64> {
+        self.get(name)?.parse().ok()
     }
 
     /// Returns a field that is a number; 0 if there is none, as with fields of another server.

@@ -1,7 +1,7 @@
 //! `kv`: cases of operation, pace, durability and wiring, server beside server. `connections`: one
 //! of them with ever more clients.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::Path};
 
 use anyhow::Result;
 use clap::Args;
@@ -10,7 +10,7 @@ use super::memory_tables::{Bench, Setup};
 use crate::{
     cli::name_of,
     harness::{
-        Number, Rounds, TableLayout,
+        Number, Rounds, Sample, TableLayout,
         arguments::{clients, count, rate},
         hidden, label,
         sample::{CPU_LOAD, CPU_SERVER, LATE_P99_US, LOST_SHARE, P50_US, P99_US, P999_US, PER_S},
@@ -18,11 +18,12 @@ use crate::{
     },
     limits::PIPELINE_MAX,
     machine,
-    measure::{Pace, Plan, SERVER_US, fill, measure},
+    measure::{BATCH, CALLS, Pace, Plan, SERVER_US, fill, measure},
     random::Random,
     requests::{Operation, Pool, Pools},
-    server::{Durability, Launch, Server, ServerKind},
+    server::{Durability, Info, Launch, Server, ServerKind, ask},
     stats::ratio,
+    system_calls::Counting,
 };
 
 const HELP: &str = "\
@@ -31,7 +32,8 @@ What is measured
   each, all servers are started afresh, filled with all keys and measured in turn, --rounds times;
   numbers are medians. `ratio` is the throughput beside that of the baseline, the server named last
   in --servers; `p99x` the same for the 99th percentile; `spread` is most less least throughput by
-  the median; `us/req` the server's processor time by request.
+  the median; `us/req` the server's processor time by request, `calls` its system calls by request
+  (--system-calls), `batch` how many requests busload's tx stage took at once on average.
 
   Closed loop (default): every connection has one pipeline of requests under way; latency is the
   time from sending it until its last reply. Open loop (--rate): requests are sent when they are
@@ -82,10 +84,13 @@ pub struct Kv {
     /// and up are overwritten; what its durability is stays its own business
     #[arg(long, value_name = "ADDR")]
     attach: Option<SocketAddr>,
+    /// Count the servers' system calls by `perf stat`, which slows each of them a little
+    #[arg(long)]
+    system_calls: bool,
     #[command(flatten)]
-    rounds: Rounds,
+    pub rounds: Rounds,
     #[command(flatten)]
-    setup: Setup,
+    pub setup: Setup,
 }
 
 /// `kv` with other defaults.
@@ -138,6 +143,8 @@ const LAYOUT: TableLayout<Case> = TableLayout {
         shown(P999_US),
         shown(P99_RATIO),
         shown(SERVER_US),
+        shown(CALLS),
+        shown(BATCH),
         shown(CPU_LOAD),
         shown(CPU_SERVER),
         hidden(LOST_SHARE),
@@ -167,8 +174,14 @@ fn run(arguments: &Kv, title: &str) -> Result<()> {
     let Kv { setup, rounds, attach, .. } = arguments;
     let kinds = if attach.is_some() { &[] } else { &setup.servers[..] };
     let more = format!("{:?} a measurement, medians of {}", rounds.seconds, rounds.rounds);
-    let bench = Bench::new(setup, kinds, &more)?;
-    let mut table = bench.table(title, &LAYOUT)?;
+    run_in(&Bench::new(setup, kinds, &more)?, arguments, title, setup.csv.as_deref())
+}
+
+/// Measures all cases, and appends them to this file.
+pub fn run_in(bench: &Bench<'_>, arguments: &Kv, title: &str, csv: Option<&Path>) -> Result<()> {
+    let Kv { setup, rounds, attach, .. } = arguments;
+    let kinds = if attach.is_some() { &[] } else { &setup.servers[..] };
+    let mut table = bench.table_in(title, &LAYOUT, csv)?;
     for case in arguments.cases() {
         let Case { operation, pace, durability, net_threads, .. } = case;
         let space = setup.space(rounds.seed);
@@ -208,7 +221,10 @@ fn run(arguments: &Kv, title: &str) -> Result<()> {
                     warm_up: rounds.warm_up,
                     window: rounds.seconds,
                 };
-                measure(&plan)
+                match server {
+                    Some(server) => arguments.measure_watched(bench, server, &plan),
+                    None => measure(&plan),
+                }
             })?;
         }
     }
@@ -216,6 +232,34 @@ fn run(arguments: &Kv, title: &str) -> Result<()> {
 }
 
 impl Kv {
+    /// Measures a server that was started here, which can also be asked and watched.
+    fn measure_watched(
+        &self,
+        bench: &Bench<'_>,
+        server: &Server,
+        plan: &Plan<'_>,
+    ) -> Result<Sample> {
+        let is_busload = server.kind() == ServerKind::Busload;
+        if is_busload {
+            ask(server.resp(), "CONFIG RESETSTAT")?;
+        }
+        let counting = self.system_calls.then(|| {
+            let (time, output) = (plan.warm_up + plan.window / 2, server.directory().join("calls"));
+            Counting::start(&bench.cleanup, server.pid(), time, output)
+        });
+        let mut sample = measure(plan)?;
+        match counting.map(|counting| counting?.calls_per_us()) {
+            Some(Ok(calls)) => sample.set(CALLS, sample.get(SERVER_US).map(|us| us * calls)),
+            Some(Err(error)) => eprintln!("system calls: not measured: {error:#}"),
+            None => {}
+        }
+        if is_busload {
+            let info = Info::stages(server.resp()).ok();
+            sample.set(BATCH, info.and_then(|info| info.decimal("tx_batch_mean")));
+        }
+        Ok(sample)
+    }
+
     /// Returns the cases to measure; those that people compare are neighbours.
     fn cases(&self) -> Vec<Case> {
         let paces: Vec<_> = match self.rate.is_empty() {

@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
             ServerKind::Busload => Some(starter.busload.as_path()),
             ServerKind::Redis => Some(starter.redis.as_path()),
             ServerKind::Valkey => Some(starter.valkey.as_path()),
-            ServerKind::Null => None,
+            ServerKind::Null | ServerKind::Naive => None,
         });
         let sizes = format!("{} keys, {}-byte values", setup.keys, setup.value_bytes);
         let more = [setup.processors.text(), place, sizes, more.to_owned()];

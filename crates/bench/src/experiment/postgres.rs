@@ -42,6 +42,8 @@ use crate::{
 
 pub use self::{
     arguments::{Lakefs, Postgres},
+    database::config_of,
+    direct::{SESSION, connect},
     lakefs::lakefs,
 };
 

@@ -99,7 +99,8 @@ pub fn recovery(arguments: &Recovery) -> Result<()> {
     let records = arguments.records.unwrap_or(setup.keys);
     let space = setup.space(1);
     let lasts = |launch: &Launch| {
-        launch.durability != Durability::None && !matches!(launch.kind, ServerKind::Null)
+        launch.durability != Durability::None
+            && !matches!(launch.kind, ServerKind::Null | ServerKind::Naive)
     };
     if !setup.launches().all(|launch| lasts(&launch)) {
         bail_usage!(

@@ -148,7 +148,8 @@ fn minutes(text: &str) -> Result<f64, String> {
 pub fn snapshot(arguments: &Snapshot) -> Result<()> {
     let Snapshot { setup, rounds, .. } = arguments;
     let has_none = setup.durability.contains(&Durability::None);
-    if has_none || setup.servers.contains(&ServerKind::Null) {
+    let makes_none = |kind: &ServerKind| matches!(kind, ServerKind::Null | ServerKind::Naive);
+    if has_none || setup.servers.iter().any(makes_none) {
         bail_usage!("snapshots: --durability os or always, and servers that make them");
     }
     let more = format!("{:?} a measurement, medians of {}", rounds.seconds, rounds.rounds);

@@ -60,6 +60,15 @@ impl Number {
         Self { name, title, format: Format::Count }
     }
 
+    /// Returns a value as tables show it, in the unit of the title.
+    pub fn in_unit(&self, value: f64) -> f64 {
+        match self.format {
+            Format::Scaled(factor) => value * factor,
+            Format::Percent => value * 100.0,
+            Format::Count => value,
+        }
+    }
+
     /// Shows a value for people.
     pub fn text(&self, value: f64) -> String {
         match self.format {

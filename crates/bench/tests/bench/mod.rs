@@ -35,6 +35,7 @@ pub fn succeeded(output: &Output) -> String {
 
 /// The server's binary belongs to another package: cargo builds it, if the build of the workspace
 /// has not yet.
+#[allow(dead_code, reason = "one experiment can do without it")]
 pub fn busload() -> PathBuf {
     let own = PathBuf::from(env!("CARGO_BIN_EXE_busload-bench"));
     let target = own.parent().and_then(Path::parent).unwrap();

@@ -27,7 +27,7 @@ const CEILING_KEYS: usize = 1_024;
 
 /// Settings of every session of the bench, as busload has them: no statement is planned anew, none
 /// is compiled.
-const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off";
+pub const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off";
 
 /// Opens one connection. Its task ends when the client is dropped.
 pub async fn connect(config: &Config) -> Result<Client> {
