@@ -87,7 +87,7 @@ Examples
     mut_arg("jitter", |argument| argument.default_value("0")),
 )]
 pub struct Costs {
-    /// Trips to measure
+    /// Operations to measure
     #[arg(long, value_enum, value_delimiter = ',')]
     #[arg(default_value = "memory,system,disk,postgres,objects,naive")]
     section: Vec<Section>,
@@ -104,7 +104,7 @@ pub struct Costs {
     kv: Kv,
 }
 
-/// Trips that are measured together.
+/// Operations that are measured together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Section {
     /// Lookups and inserts of the index

@@ -1,4 +1,5 @@
-//! Trips that leave the machine, or would: statements to Postgres, and GETs of an object store.
+//! Operations that leave the machine, or would: statements to Postgres, and GETs of an object
+//! store.
 
 use anyhow::{Context, Result};
 use busload_bucket::Bucket;

@@ -152,7 +152,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Names the case.
+    /// Names the case, as `SET, pipeline 64`.
     fn name(&self) -> String {
         let [op, pace, ..] = case(self.naive);
         let pace = if pace.ends_with("/s") { pace.to_owned() } else { format!("pipeline {pace}") };
