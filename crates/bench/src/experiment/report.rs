@@ -95,8 +95,9 @@ fn page(files: &[Csv]) -> Result<String, std::fmt::Error> {
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <title>busload-bench</title><style>{STYLE}{PAGE_STYLE}</style></head><body>\
          <h1>What busload-bench measured</h1>\
-         <p class=\"soft\">Medians. Compare numbers of one section with each other, not those of \
-         different machines or days. Dashed lines are ceilings: what nothing there can exceed.</p>"
+         <p class=\"soft\">Medians. Compare numbers of one section with each other, not those \
+         of different machines or days. Dashed lines are limits: a server that only answers \
+         (null), or statements with very many keys (ceiling).</p>"
     )?;
     prices::write(&mut out, files)?;
     for file in files {

@@ -104,7 +104,9 @@ fn write_prices(out: &mut String, list: &Csv, operations: &[&str]) -> Result {
         };
         let items = BATCHES.map(|batch| price(find(list, operation, batch), "item_us"));
         let items: String = items.iter().map(|item| format!("<td>{item}</td>")).collect();
-        let half = first.number("half_batch").map_or("\u{2013}".to_owned(), short);
+        // Less than one item: there is no fixed price to share.
+        let half = |half: f64| if half < 1.0 { "0".to_owned() } else { short(half) };
+        let half = first.number("half_batch").map_or("\u{2013}".to_owned(), half);
         let off =
             first.number("fit_error").map_or("-".to_owned(), |off| format!("{:.0}%", off * 1e2));
         writeln!(
