@@ -87,10 +87,18 @@ impl Flags {
     /// The command reads or flushes a table as a whole (SCAN, FLUSHALL): it has no keys to route
     /// by.
     pub const KEYSPACE: Flags = Flags(1 << 9);
+    /// The command takes little time, although Redis does not call it fast.
+    pub const BRIEF: Flags = Flags(1 << 10);
 
     /// Returns the union of both sets of flags.
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
+    }
+
+    /// Returns whether any flag of `other` is set.
+    #[inline]
+    pub const fn has_any(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Returns whether all flags of `other` are set.

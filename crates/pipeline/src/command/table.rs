@@ -57,6 +57,11 @@ impl Command {
         self
     }
 
+    const fn brief(mut self) -> Self {
+        self.flags = self.flags.and(Flags::BRIEF);
+        self
+    }
+
     const fn source(mut self, operation: Operation) -> Self {
         self.source = Some(operation);
         self
@@ -78,7 +83,7 @@ pub static COMMANDS: &[Command] = &[
         "key value [NX|XX] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT \
          unix-time-milliseconds|KEEPTTL]", -3, WM, Keys::ONE, strings::set, "1.0.0",
         "Sets the string value of a key, ignoring its type. The key is created if it does not \
-         exist.").sliced(SlicedBy::Value).source(Operation::Set),
+         exist.").sliced(SlicedBy::Value).source(Operation::Set).brief(),
     row(Group::String, "setnx", "key value", 3, WMF, Keys::ONE, strings::setnx, "1.0.0",
         "Sets the string value of a key only when the key does not exist.").sliced(SlicedBy::Value),
     row(Group::String, "setex", "key seconds value", 4, WM, Keys::ONE, strings::setex, "2.0.0",

@@ -84,7 +84,7 @@ pub(crate) use writes::{ChangeSet, Counts, DeferredPut, PatchOne, Plan, Planned,
 pub(crate) use dispatch::reply_too_long;
 
 use dispatch::Outcome;
-use request_counts::{RequestCounts, RequestKind, SameRequests};
+use request_counts::{RequestCounts, SameRequests};
 use segments::Segments;
 use tickets::Tickets;
 
@@ -391,7 +391,7 @@ impl Tx {
             self.count_uses_of(&session);
             let received = run.received.unwrap_or(batch_received);
             if self.request_counts.received != received {
-                self.request_counts.add(&std::mem::take(&mut same));
+                self.request_counts.add_all(&mut same);
                 self.request_counts.flush(self.now, timings);
                 self.request_counts.received = received;
             }
@@ -425,11 +425,7 @@ impl Tx {
                     Outcome::Replied => {
                         executed += 1;
                         let gate = self.gate.replace(Gate::OPEN);
-                        let kind = RequestKind { table, command: request.command };
-                        if !same.add(kind, gate) {
-                            self.request_counts.add(&same);
-                            same = SameRequests::new(kind, gate);
-                        }
+                        self.request_counts.add(&mut same, table, request.command, gate);
                         segments.answered(seq, out.len(), shared, gate, session.closing, replies);
                     }
                     Outcome::Pending => {
@@ -456,7 +452,7 @@ impl Tx {
             }
             self.put_session(session);
         }
-        self.request_counts.add(&same);
+        self.request_counts.add_all(&mut same);
         self.request_counts.flush(self.now, timings);
         if executed != 0 {
             self.stats.tx_batches.record(executed);

@@ -14,16 +14,29 @@ use crate::{
 /// Levels of the log that replies wait for: none, written, durable.
 const LEVELS: usize = 3;
 
-/// Kind of a request that is told apart while tx executes: its table (that of its first key, or no
-/// table's id), and its command.
+/// Kind of a request that is told apart while tx executes, in one word: its table (that of its
+/// first key, or no table's id), its command, and whether its reply waits for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RequestKind {
-    pub table: TableId,
-    pub command: CommandId,
+struct RequestKind(u64);
+
+impl RequestKind {
+    #[inline]
+    fn new(table: TableId, command: CommandId, gate: Gate) -> Self {
+        let waits = u64::from(gate != Gate::OPEN);
+        Self(u64::from(table.0) << 32 | u64::from(command.0) << 16 | waits)
+    }
+
+    fn table(self) -> TableId {
+        TableId((self.0 >> 32) as u16)
+    }
+
+    fn command(self) -> CommandId {
+        CommandId((self.0 >> 16) as u16)
+    }
 }
 
-/// Requests in a row that are of one kind, and whose replies all wait for the log or all do not.
-/// With them the loop over requests spends next to nothing on latencies.
+/// Requests in a row that are of one kind. With them the loop over requests spends next to nothing
+/// on latencies.
 #[derive(Debug)]
 pub(super) struct SameRequests {
     kind: RequestKind,
@@ -31,26 +44,9 @@ pub(super) struct SameRequests {
     count: u32,
 }
 
-impl SameRequests {
-    pub fn new(kind: RequestKind, gate: Gate) -> Self {
-        Self { kind, gate, count: 1 }
-    }
-
-    /// Adds a request, unless it differs from the others.
-    #[inline]
-    pub fn add(&mut self, kind: RequestKind, gate: Gate) -> bool {
-        let is_same = self.kind == kind && (self.gate == Gate::OPEN) == (gate == Gate::OPEN);
-        if is_same {
-            self.gate = self.gate.join(gate);
-            self.count += 1;
-        }
-        is_same
-    }
-}
-
 impl Default for SameRequests {
     fn default() -> Self {
-        let kind = RequestKind { table: TableId(u16::MAX), command: CommandId::UNKNOWN };
+        let kind = RequestKind::new(TableId(u16::MAX), CommandId::UNKNOWN, Gate::OPEN);
         Self { kind, gate: Gate::OPEN, count: 0 }
     }
 }
@@ -130,9 +126,25 @@ impl RequestCounts {
         Class::new(self.sources.get(ordinal).copied().unwrap_or_default(), command)
     }
 
-    /// Counts requests that were answered.
-    pub fn add(&mut self, same: &SameRequests) {
-        let SameRequests { kind, gate, count: more } = *same;
+    /// Counts a request that was answered, together with those before it in `same` if it is of
+    /// their kind.
+    #[inline]
+    pub fn add(&mut self, same: &mut SameRequests, table: TableId, command: CommandId, gate: Gate) {
+        let kind = RequestKind::new(table, command, gate);
+        if same.kind != kind {
+            self.add_all(same);
+            same.kind = kind;
+        }
+        if gate != Gate::OPEN {
+            same.gate = same.gate.join(gate);
+        }
+        same.count += 1;
+    }
+
+    /// Counts the requests in `same`, which is empty then.
+    #[cold]
+    pub fn add_all(&mut self, same: &mut SameRequests) {
+        let SameRequests { kind, gate, count: more } = std::mem::take(same);
         if more == 0 {
             return;
         }
@@ -141,7 +153,7 @@ impl RequestCounts {
             _ => 2,
         };
         self.gates[level] = self.gates[level].join(gate);
-        let index = self.class_of(kind.table, kind.command).index() * LEVELS + level;
+        let index = self.class_of(kind.table(), kind.command()).index() * LEVELS + level;
         let count = &mut self.counts[index];
         if *count == 0 {
             self.counted.push(index);

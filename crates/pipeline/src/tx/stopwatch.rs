@@ -264,6 +264,6 @@ impl Tx {
 #[inline]
 fn is_brief(command: &Command, args: &Args<'_>) -> bool {
     // SET is fast here, although Redis does not flag it so.
-    (command.flags.has(Flags::FAST) || command.name == "set")
+    command.flags.has_any(Flags::FAST.and(Flags::BRIEF))
         && args.request_bytes() < TIMED_REQUEST_BYTES_MIN
 }
