@@ -88,7 +88,7 @@ fn calls(reading: &Reading<'_>) -> Value {
 fn memory(reading: &Reading<'_>) -> Value {
     let stats = &reading.status.stats;
     json!({
-        "resident_bytes": resident_bytes(),
+        "resident_bytes": resident_bytes().map(|bytes| bytes as u64),
         "used_bytes": stats.memory_used_bytes.get(),
         "max_bytes": stats.memory_max_bytes.get(),
         "peak_bytes": stats.memory_peak_bytes.get(),

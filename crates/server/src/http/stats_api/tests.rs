@@ -46,6 +46,9 @@ fn a_server_that_serves_is_healthy() {
     let document = of(&status, |_| {});
     assert_eq!((&document["ready"], &document["health"]["level"]), (&true.into(), &"ok".into()));
     assert_eq!(reasons(&document), []);
+    // `busload top` and others read bytes as whole numbers.
+    let resident = &document["memory"]["resident_bytes"];
+    assert!(resident.is_u64() || resident.is_null(), "{resident}");
 }
 
 #[test]
