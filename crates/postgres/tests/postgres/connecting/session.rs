@@ -163,5 +163,6 @@ async fn what_the_server_says_unasked_is_logged_without_its_text_which_may_show_
     let lines = lines_with("says WARNING 01000");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].starts_with("DEBUG table noticed: 127.0.0.1:"), "{lines:?}");
-    assert_eq!(lines_with("mind the gap"), [""; 0]);
+    // The driver logs the statement of this test, which the server would never send.
+    assert!(!lines[0].contains("mind the gap"), "{lines:?}");
 }
