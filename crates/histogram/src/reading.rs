@@ -1,4 +1,4 @@
-//! Counts of a histogram at one moment, and what can be told from them.
+//! Counts of a histogram at one moment, and what follows from them.
 
 use std::time::Duration;
 

@@ -6,13 +6,8 @@ use std::{collections::HashMap, sync::Arc};
 use busload_batch::QueueLatencies;
 use busload_histogram::Reading;
 use busload_pipeline::latency::Family;
-use serde_json::{Value, json};
 
 use crate::status::Status;
-
-/// Quantiles that summaries show, with their names.
-const QUANTILES: [(&str, f64); 4] =
-    [("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("p99_9_us", 0.999)];
 
 /// Latencies of the requests of one family for one table.
 #[derive(Debug)]
@@ -65,78 +60,12 @@ fn of_family(source: &QueueLatencies, family: Family) -> (Reading, Reading) {
     (class.queued.read(), class.served.read())
 }
 
-/// Builds the latencies of tables, of commands and of the log's syncs, for programs.
-#[allow(dead_code, reason = "for /api/stats")]
-pub fn json(status: &Status) -> Value {
-    let tables = read(status).into_iter().map(|latencies| {
-        json!({
-            "table": latencies.table,
-            "kind": latencies.kind,
-            "family": latencies.family.name(),
-            "requests": summary(&latencies.requests),
-            "queue": summary(&latencies.queue),
-            "service": summary(&latencies.service),
-        })
-    });
-    let commands = status.stats.latencies.commands().map(|(command, latencies)| {
-        json!({
-            "command": command.name,
-            "calls": latencies.calls.get(),
-            "failed": latencies.failed.get(),
-            "rejected": latencies.rejected.get(),
-            "busy_us": latencies.busy_ns.get() / 1000,
-            "requests": summary(&latencies.requests.read()),
-        })
-    });
-    json!({
-        "tables": tables.collect::<Vec<_>>(),
-        "commands": commands.collect::<Vec<_>>(),
-        "log_sync": status.progress().map(|progress| summary(&progress.stats().sync_times)),
-    })
-}
-
-/// Builds count, mean, quantiles and maximum of a histogram, and its buckets that count anything:
-/// upper bound (`null` for the last bucket) and count. All times are in microseconds.
-pub fn summary(reading: &Reading) -> Value {
-    let us = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
-    let mut summary = json!({
-        "count": reading.count(),
-        "mean_us": us(reading.mean()),
-        "max_us": us(reading.max()),
-    });
-    for (name, quantile) in QUANTILES {
-        summary[name] = us(reading.quantile(quantile)).into();
-    }
-    let buckets = reading.buckets().map(|(bound, count)| json!([bound.map(us), count]));
-    summary["buckets"] = buckets.collect();
-    summary
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
-    fn a_summary_has_all_that_a_person_asks_for() {
-        let histogram = busload_histogram::Histogram::default();
-        histogram.record(Duration::from_micros(10), 98);
-        histogram.record(Duration::from_secs(100), 2);
-        let summary = summary(&histogram.read());
-        assert_eq!(summary["count"], 100);
-        assert_eq!(summary["max_us"], 1e8);
-        assert_eq!(summary["p99_us"], 8.3554432e7);
-        assert_eq!(summary["buckets"], json!([[12.0, 98], [null, 2]]));
-        let p50 = summary["p50_us"].as_f64().unwrap();
-        assert!((10.0..12.0).contains(&p50), "{p50}");
-    }
-
-    #[test]
     fn a_server_without_requests_has_no_latencies() {
-        let status = Status::default();
-        assert!(read(&status).is_empty());
-        let all = json!({ "tables": [], "commands": [], "log_sync": null });
-        assert_eq!(json(&status), all);
+        assert!(read(&Status::default()).is_empty());
     }
 }

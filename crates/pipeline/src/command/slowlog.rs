@@ -8,7 +8,7 @@ use crate::{
     tx::Tx,
 };
 
-/// Number of entries that SLOWLOG GET returns unless it is told another, as in Redis.
+/// Number of entries that SLOWLOG GET returns unless another one is asked for, as in Redis.
 const COUNT_DEFAULT: usize = 10;
 
 const BAD_COUNT: CommandError =

@@ -7,7 +7,7 @@
 //! ```
 
 use std::{
-    io::{self, BufRead, Read, Write},
+    io::{self, BufRead, Write},
     sync::Arc,
 };
 
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     cache_work::{self, Action, Listing, absolute, progress_from_json},
     chunk_stores,
-    config::{ChunksSettings, Config, PASSWORD_VARIABLE, Size, unknown},
+    config::{ChunksSettings, Config, Size, unknown},
     failure::Failure,
     logger::{self, LogFormat},
 };
@@ -33,8 +33,6 @@ use crate::{
 const LIST_BYTES_MAX: u64 = 256 << 20;
 /// Longest line of progress.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Status of a request without the password.
-const UNAUTHORIZED: u16 = 401;
 
 /// Executes a command of `busload cache`.
 pub fn run(command: &CacheCommand, config: &Config) -> Result<(), Failure> {
@@ -219,21 +217,7 @@ fn listing_of_server(
 }
 
 fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
-    if answer.code == UNAUTHORIZED {
-        return Err(format!(
-            "it asks for a password; expected that of the server, by --password-file or \
-             {PASSWORD_VARIABLE}"
-        ));
-    }
-    if answer.code != 200 {
-        return Err(format!("it answers with status {}", answer.code));
-    }
-    let mut text = String::new();
-    answer
-        .body
-        .take(LIST_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(|error| error.to_string())?;
+    let text = answer.into_text(LIST_BYTES_MAX)?;
     let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let caches: Option<Vec<Listing>> =
         value.as_array().into_iter().flatten().map(Listing::from_json).collect();

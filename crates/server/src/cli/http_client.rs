@@ -2,12 +2,12 @@
 //! HTTP/1.0, so that an answer ends with its connection.
 
 use std::{
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
-use crate::http::basic;
+use crate::{config::PASSWORD_VARIABLE, http::basic};
 
 /// Longest time to connect; a server on this machine accepts sooner.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,6 +16,9 @@ const HEAD_LINE_BYTES_MAX: u64 = 16 * 1024;
 /// Most lines of an answer's head.
 const HEAD_LINES_MAX: usize = 100;
 
+/// Status of a request without the password.
+const UNAUTHORIZED: u16 = 401;
+
 /// An answer whose head has been read.
 #[derive(Debug)]
 pub struct Answer {
@@ -23,6 +26,25 @@ pub struct Answer {
     pub code: u16,
     /// Body of the answer, up to the end of the connection.
     pub body: BufReader<TcpStream>,
+}
+
+impl Answer {
+    /// Reads the body of an answer that is as it should be, up to so many bytes; else says what the
+    /// server answers.
+    pub fn into_text(self, bytes_max: u64) -> Result<String, String> {
+        if self.code == UNAUTHORIZED {
+            return Err(format!(
+                "it asks for a password; expected that of the server, by --password-file or \
+                 {PASSWORD_VARIABLE}"
+            ));
+        }
+        if self.code != 200 {
+            return Err(format!("it answers with status {}", self.code));
+        }
+        let mut text = String::new();
+        let read = self.body.take(bytes_max).read_to_string(&mut text);
+        read.map(|_| text).map_err(|error| error.to_string())
+    }
 }
 
 /// Address and password of a server.
@@ -81,7 +103,7 @@ fn head_line(body: &mut impl BufRead) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read, net::TcpListener, thread};
+    use std::{net::TcpListener, thread};
 
     use super::*;
 

@@ -15,7 +15,7 @@ mod report;
 mod screen;
 
 use std::{
-    io::{self, IsTerminal, Read, Write},
+    io::{self, IsTerminal, Write},
     net::SocketAddr,
     sync::mpsc::{self, Receiver, SyncSender},
     thread,
@@ -29,10 +29,7 @@ use super::{
     http_client::{self, Target},
     resp_client::reachable,
 };
-use crate::{
-    config::{Config, PASSWORD_VARIABLE},
-    failure::Failure,
-};
+use crate::{config::Config, failure::Failure};
 use reading::Reading;
 use report::{Line, report};
 use screen::{Key, Screen};
@@ -45,8 +42,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const PATH: &str = "/api/stats?since=18446744073709551615";
 /// Longest time between two looks at the keyboard.
 const KEYS_INTERVAL: Duration = Duration::from_millis(100);
-/// Status of a request without the password.
-const UNAUTHORIZED: u16 = 401;
 
 /// Shows what a server does until the user quits, or prints it.
 pub fn top(arguments: &TopArgs, config: &Config) -> Result<(), Failure> {
@@ -74,18 +69,7 @@ impl Server {
         let target = Target { address: self.address, password: self.password.as_deref() };
         let answer = http_client::send_within(target, "GET", PATH, Some(ANSWER_TIMEOUT))
             .map_err(|error| error.to_string())?;
-        if answer.code == UNAUTHORIZED {
-            return Err(format!(
-                "it asks for a password; expected that of the server, by --password-file or \
-                 {PASSWORD_VARIABLE}"
-            ));
-        }
-        if answer.code != 200 {
-            return Err(format!("it answers with status {}", answer.code));
-        }
-        let mut text = String::new();
-        let read = answer.body.take(ANSWER_BYTES_MAX).read_to_string(&mut text);
-        read.map_err(|error| error.to_string())?;
+        let text = answer.into_text(ANSWER_BYTES_MAX)?;
         Reading::parse(&text).ok_or_else(|| "its answer makes no sense".to_owned())
     }
 
