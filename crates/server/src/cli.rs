@@ -31,6 +31,7 @@ pub mod progress;
 mod resp_client;
 mod snapshot_tools;
 mod target;
+mod tls_stream;
 mod top;
 
 use std::{ffi::OsString, io::Write};

@@ -19,6 +19,7 @@ mod password;
 mod postgres;
 mod secret_argument;
 mod table;
+mod tls;
 mod units;
 
 use std::{
@@ -27,6 +28,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use busload_io::Address;
@@ -36,6 +38,7 @@ use busload_pipeline::{
 };
 use busload_postgres::Environment;
 use busload_snapshot::limits::CPU_PERCENT_SINGLE;
+use busload_tls::Identity;
 
 pub use chunks::{ChunksSettings, Contents};
 pub use options::Options;
@@ -98,6 +101,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Threads that serve gRPC and HTTP.
     pub http_threads: NonZeroUsize,
+    /// Certificate and key of all fronts; without them nothing is encrypted.
+    pub tls: Option<Arc<Identity>>,
     /// URL, host names and password of the HTTP front.
     pub front: Front,
     /// Threads that serve only Redis clients' sockets: 0 or 1.
@@ -189,13 +194,17 @@ fn resolve(
         if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
     let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
-    check_open(&resp, http, password.is_some())?;
-    let front = front((options.http_url, options.http_hosts), http, password.as_ref());
+    let tls = tls::identity(options.tls_cert, options.tls_key, options.tls_client_ca)?;
+    let knows_clients =
+        tls.as_ref().is_some_and(|identity| identity.files().client_authorities.is_some());
+    check_open(&resp, http, password.is_some() || knows_clients)?;
+    let front = front((options.http_url, options.http_hosts), http, password.as_ref(), tls.clone());
 
     let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
     let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
     let mut warnings: Vec<String> =
         password.iter().filter_map(|password| password.warning.clone()).collect();
+    warnings.extend(tls.iter().filter_map(|identity| tls::warning(identity)));
     let memory_max = options.memory_max.unwrap_or(MemoryMax::DEFAULT);
     let memory_max = memory_max.bytes(machine.memory_bytes).unwrap_or_else(|| {
         warnings.push(
@@ -259,6 +268,7 @@ fn resolve(
         unix: options.unix,
         http,
         http_threads,
+        tls,
         front,
         net_threads,
         log_levels: options.log_level.unwrap_or_default(),
@@ -276,13 +286,15 @@ fn front(
     (url, hosts): (Option<HttpUrl>, Vec<HostName>),
     http: Option<SocketAddr>,
     password: Option<&Password>,
+    tls: Option<Arc<Identity>>,
 ) -> Front {
     let access = match password.filter(|_| http.is_some_and(is_open)) {
         Some(password) => Access::asking(&password.bytes),
         None => Access::default(),
     };
     let url = url.map(HttpUrl::into_text);
-    Front { names: Names::new(hosts, url.as_deref()), url, access, ..Front::default() }
+    let names = Names::new(hosts, url.as_deref(), tls.is_some());
+    Front { names, url, access, tls, ..Front::default() }
 }
 
 fn parse_default(text: &str) -> Listen {
@@ -415,15 +427,16 @@ fn check_no_passwords(flags: &Options) -> Result<(), Failure> {
 fn check_open(
     resp: &[SocketAddr],
     http: Option<SocketAddr>,
-    has_password: bool,
+    knows_clients: bool,
 ) -> Result<(), Failure> {
-    if has_password {
+    if knows_clients {
         return Ok(());
     }
     let refuse = |what: &str, open: SocketAddr, could: &str| {
         Err(Failure::usage(format!(
             "refusing to {what} {open} without a password: other machines could {could}; give a \
-             password by --password-file FILE or {}, or listen on 127.0.0.1",
+             password by --password-file FILE or {}, ask for certificates by --tls-client-ca FILE, \
+             or listen on 127.0.0.1",
             password::VARIABLE
         )))
     };

@@ -1,6 +1,7 @@
 //! The HTTP front: pages for people and monitoring, metrics, gRPC and Dolt's downloads. It serves
-//! HTTP/1.1 and HTTP/2 without TLS on one port, on threads of its own; it reads counters that the
-//! pipeline writes, and no request of a Redis client passes through it.
+//! HTTP/1.1 and HTTP/2, with TLS where the server has a certificate, on one port and on threads of
+//! its own. It reads counters that the pipeline writes, and no request of a Redis client passes
+//! through it.
 //!
 //! ```text
 //!  accept --> connection --> account --> access --> routes --+--> pages, dashboard, metrics, APIs
@@ -85,9 +86,13 @@ pub fn start(
     };
     runtime.spawn(stats_api::record(Arc::clone(&status), front.clone()));
     // Spawned, so that with several threads this one only waits.
-    let metrics = Arc::clone(&front.metrics);
+    let (metrics, tls) = (Arc::clone(&front.metrics), front.tls.clone());
+    if let Some(identity) = &tls {
+        // Once per process.
+        let _ = metrics.tls.set(Arc::clone(identity));
+    }
     let accept =
-        accept::serve(listener, routes::router(status, front), size.connections_max, metrics);
+        accept::serve(listener, tls, routes::router(status, front), size.connections_max, metrics);
     let serve = async move { tokio::spawn(accept).await };
     let body = move || {
         if let Err(error) = runtime.block_on(serve) {

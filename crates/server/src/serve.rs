@@ -20,6 +20,7 @@ use busload_pipeline::{
     net::NetStage,
     wiring::{self, Ending},
 };
+use busload_tls::{Identity, TlsNet};
 
 use crate::{
     chunk_stores::ChunkStores,
@@ -41,7 +42,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms()));
-    let stopper = signals::watch(Arc::clone(&status.signals))?;
+    let stopper = signals::watch(Arc::clone(&status.signals), reload(&config))?;
 
     let connections = open_files::fit(&config);
     config.settings.clients_max = connections.clients;
@@ -76,6 +77,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
         net.set_idle(Box::new(embedded_runtime));
     }
 
+    let net = TlsNet::new(net, config.tls.clone(), clock);
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
     stopper.arm(stage.waker());
     status.serve();
@@ -90,6 +92,25 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     }
     snapshots.stop()?;
     end(ending, log_threads, &progress)
+}
+
+/// Returns what SIGHUP does: the server reads the files of its certificate again.
+fn reload(config: &Config) -> impl Fn() + Send + 'static {
+    let identity = config.tls.clone();
+    move || match &identity {
+        None => log::info!("SIGHUP: nothing to reload; only certificates of TLS are"),
+        Some(identity) => reload_certificate(identity),
+    }
+}
+
+fn reload_certificate(identity: &Identity) {
+    match identity.reload() {
+        Ok(()) => log::info!(
+            "SIGHUP: the certificate in {} is used for new connections",
+            identity.files().certificate.display()
+        ),
+        Err(error) => log::error!("SIGHUP: the certificate stays as it was: {error}"),
+    }
 }
 
 /// Binds the addresses and notes the ports that the system chose in the configuration.

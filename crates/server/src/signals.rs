@@ -1,8 +1,8 @@
 //! Signals of the operating system: the first SIGTERM or SIGINT asks for a clean shutdown, the
 //! second ends the process at once.
 //!
-//! SIGHUP does nothing, as there is nothing to reload. SIGPIPE and SIGXFSZ do nothing either: the
-//! writes that cause them report the error.
+//! SIGHUP reloads what can be reloaded. SIGPIPE and SIGXFSZ do nothing: the writes that
+//! cause them report the error.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -36,8 +36,8 @@ impl Stopper {
     }
 }
 
-/// Starts the thread that waits for signals.
-pub fn watch(stop: Arc<Stop>) -> Result<Stopper, Failure> {
+/// Starts the thread that waits for signals. SIGHUP calls `reload` on that thread.
+pub fn watch(stop: Arc<Stop>, reload: impl Fn() + Send + 'static) -> Result<Stopper, Failure> {
     let failed = |error: std::io::Error| Failure::run(format!("cannot watch for signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).map_err(failed)?;
     let stopper = Stopper::default();
@@ -48,9 +48,7 @@ pub fn watch(stop: Arc<Stop>) -> Result<Stopper, Failure> {
             let mut asked = false;
             for signal in signals.forever() {
                 match armed.waker.get() {
-                    _ if signal == SIGHUP => {
-                        log::info!("SIGHUP is ignored: there is nothing to reload")
-                    }
+                    _ if signal == SIGHUP => reload(),
                     _ if signal == SIGXFSZ => {
                         log::error!("a file may not grow: the limit of ulimit -f is reached")
                     }

@@ -40,7 +40,7 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 22] = [
+const RULES: [Rule; 23] = [
     rule("busload-histogram", &[], &[&IO, &CONFIGURATION]),
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
@@ -110,6 +110,7 @@ const RULES: [Rule; 22] = [
         &[&["tokio-postgres"], &CONFIGURATION_BUT_SERDE],
     ),
     rule("busload-bucket", &[], &[&NO_STORE, &["object_store"], &CONFIGURATION_BUT_SERDE]),
+    rule("busload-tls", &["busload-io"], &[&ASYNC, &CONFIGURATION]),
     rule("busload-cluster", &[], &[&ASYNC, &CONFIGURATION]),
     rule("busload-hostile", &[], &[&IO, &CONFIGURATION]),
     // Experiments run in process, too; a store and its S3 server are made there, and the price of

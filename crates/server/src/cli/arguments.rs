@@ -107,11 +107,18 @@ Chunk tables
   A stock dolt clones, fetches and pulls from the HTTP port: dolt clone http://127.0.0.1:6381/db.
   docs/dolt.md has the details.
 
+TLS
+  --tls-cert and --tls-key encrypt every TCP address: Redis clients (rediss://), gRPC and HTTP
+  (https://). With --tls-client-ca every client needs a certificate of these authorities. Commands
+  like `busload top`, given the same files, accept exactly the certificate in them, and show it
+  where one is asked for. docs/security.md has the details.
+
 Signals
   SIGTERM, SIGINT   stop reading, execute every request received whole, send the replies for at
                     most 5 s, sync, exit with 0. A second signal, or a first one before `ready`,
                     exits at once with 128 plus the signal's number.
-  SIGHUP            is ignored; there is nothing to reload.
+  SIGHUP            reads the files of --tls-cert, --tls-key and --tls-client-ca again: connections
+                    go on, new ones get the new certificate.
 
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file is given. HTTP asks for
@@ -130,7 +137,8 @@ Examples
   busload serve --data /var/lib/busload --table default='memory:?sync=os&memory_max=2GiB'
   busload serve --table objects='postgres://app@db/lake?relation=objects&key=path&columns=meta'
   busload serve --table db='chunks+s3://bucket/prefix?disk=20GiB'
-  busload serve --resp 0.0.0.0:6380 --http 0.0.0.0:6381 --password-file /etc/busload/password
+  busload serve --resp 0.0.0.0:6380 --http 0.0.0.0:6381 --password-file /etc/busload/password \
+    --tls-cert /etc/busload/tls.crt --tls-key /etc/busload/tls.key
   busload check --config busload.toml
   busload log verify --data /var/lib/busload
   busload log repair --data /var/lib/busload --to /var/lib/busload-repaired

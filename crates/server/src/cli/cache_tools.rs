@@ -189,7 +189,8 @@ fn server<'a>(config: &'a Config, locked: &str) -> Result<Target<'a>, Failure> {
             "{locked}; expected --http with the address of the server that has it, to ask that one"
         ))
     })?;
-    Ok(Target { address, password: config.settings.password.as_deref() })
+    let (password, tls) = (config.settings.password.as_deref(), config.tls.as_ref());
+    Ok(Target { address, password, tls: tls.map(|tls| tls.files()) })
 }
 
 fn listing_of_server(
@@ -200,9 +201,9 @@ fn listing_of_server(
     let server = server(config, locked)?;
     let failed = |why: &dyn std::fmt::Display| {
         Failure::run(format!(
-            "{locked}; the server at http://{} should have it, but: {why} (--http says where it \
+            "{locked}; the server at {} should have it, but: {why} (--http says where it \
              is)",
-            server.address
+            server.url()
         ))
     };
     let answer = http_client::send(server, "GET", "/api/cache").map_err(|error| failed(&error))?;
@@ -232,7 +233,7 @@ fn by_server(
     meter: &mut Meter,
 ) -> Result<Progress, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
-        Failure::run(format!("the server at http://{}: {why}", server.address))
+        Failure::run(format!("the server at {}: {why}", server.url()))
     };
     let answer = http_client::send(server, "POST", &format!("/api/cache/{name}/{action}"));
     let mut body = answer.map_err(|error| failed(&error))?.body;

@@ -7,6 +7,9 @@ use std::{
     time::Duration,
 };
 
+use busload_tls::Files;
+
+use super::tls_stream::{Stream, encrypt};
 use crate::{config::PASSWORD_VARIABLE, http::basic};
 
 /// Longest time to connect; a server on this machine accepts sooner.
@@ -20,12 +23,19 @@ const HEAD_LINES_MAX: usize = 100;
 const UNAUTHORIZED: u16 = 401;
 
 /// An answer whose head has been read.
-#[derive(Debug)]
 pub struct Answer {
     /// Status code of the answer.
     pub code: u16,
     /// Body of the answer, up to the end of the connection.
-    pub body: BufReader<TcpStream>,
+    pub body: BufReader<Box<dyn Stream>>,
+}
+
+impl Target<'_> {
+    /// Returns the URL of the server.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
 }
 
 impl Answer {
@@ -47,12 +57,14 @@ impl Answer {
     }
 }
 
-/// Address and password of a server.
+/// Address, files of TLS and password of a server.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     pub address: SocketAddr,
     /// Password to send, if there is one.
     pub password: Option<&'a [u8]>,
+    /// Files of the server's certificate, if it uses TLS.
+    pub tls: Option<&'a Files>,
 }
 
 /// Sends a request and reads the head of the answer, which may take any time.
@@ -68,8 +80,9 @@ pub fn send_within(
     stall_max: Option<Duration>,
 ) -> io::Result<Answer> {
     let address = server.address;
-    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     stream.set_read_timeout(stall_max)?;
+    let mut stream = encrypt(stream, server.tls)?;
     let authorization = match server.password {
         Some(password) => format!("Authorization: {}\r\n", basic(password)),
         None => String::new(),
@@ -129,11 +142,12 @@ mod tests {
             stream.write_all(response.as_bytes()).unwrap();
             String::from_utf8(asked).unwrap()
         });
-        let answer = send(Target { address, password }, "POST", "/x").and_then(|mut answer| {
-            let mut body = String::new();
-            answer.body.read_to_string(&mut body)?;
-            Ok((answer.code, body))
-        });
+        let answer =
+            send(Target { address, password, tls: None }, "POST", "/x").and_then(|mut answer| {
+                let mut body = String::new();
+                answer.body.read_to_string(&mut body)?;
+                Ok((answer.code, body))
+            });
         (answer, server.join().unwrap())
     }
 

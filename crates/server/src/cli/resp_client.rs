@@ -1,7 +1,7 @@
 //! A minimal client of the Redis protocol with which commands ask a running server.
 
 use std::{
-    io::{self, Read, Write},
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     time::Duration,
@@ -9,7 +9,9 @@ use std::{
 
 use busload_io::Address;
 use busload_resp::reply::Reply;
+use busload_tls::Files;
 
+use super::tls_stream::{Stream, encrypt};
 use crate::{
     config::{Config, PASSWORD_VARIABLE},
     failure::Failure,
@@ -19,11 +21,6 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest reply; INFO has some thousand bytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-
-/// Connection whose bytes are sent and received in order.
-trait Stream: Read + Write {}
-
-impl<S: Read + Write> Stream for S {}
 
 /// Connection to the server of a configuration.
 pub struct RespClient {
@@ -38,7 +35,7 @@ impl RespClient {
         let address = config.resp_addresses().into_iter().next().ok_or_else(|| {
             Failure::usage("no server could be asked; expected its address by --resp or --unix")
         })?;
-        let (address, stream) = open(address);
+        let (address, stream) = open(address, config.tls.as_ref().map(|tls| tls.files()));
         let stream = stream.map_err(|error| {
             Failure::run(format!(
                 "no server answers at {address}: {error}; expected a running one there (--resp, \
@@ -106,12 +103,12 @@ impl RespClient {
     }
 }
 
-fn open(address: Address) -> (Address, io::Result<Box<dyn Stream>>) {
+fn open(address: Address, tls: Option<&Files>) -> (Address, io::Result<Box<dyn Stream>>) {
     match address {
         Address::Tcp(address) => {
             let address = reachable(address);
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
-            (Address::Tcp(address), stream.map(|stream| Box::new(stream) as Box<dyn Stream>))
+            (Address::Tcp(address), stream.and_then(|stream| encrypt(stream, tls)))
         }
         Address::Unix(path) => {
             let stream = UnixStream::connect(&path);

@@ -23,6 +23,7 @@ use std::{
 };
 
 use busload_io::{Clock, RealClock};
+use busload_tls::Files;
 
 use super::{
     arguments::TopArgs,
@@ -48,7 +49,8 @@ pub fn top(arguments: &TopArgs, config: &Config) -> Result<(), Failure> {
     let address = config.http.map(reachable).ok_or_else(|| {
         Failure::usage("no server could be asked; expected its HTTP address by --http")
     })?;
-    let server = Server { address, password: config.settings.password.clone() };
+    let tls = config.tls.as_ref().map(|tls| tls.files().clone());
+    let server = Server { address, password: config.settings.password.clone(), tls };
     let in_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if arguments.once || !in_terminal {
         print(&server, arguments)
@@ -57,26 +59,31 @@ pub fn top(arguments: &TopArgs, config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// Address and password of the server.
+/// Address, password and files of TLS of the server.
 struct Server {
     address: SocketAddr,
     password: Option<Vec<u8>>,
+    tls: Option<Files>,
 }
 
 impl Server {
     /// Asks for one reading, or says why there is none.
     fn read(&self) -> Result<Reading, String> {
-        let target = Target { address: self.address, password: self.password.as_deref() };
-        let answer = http_client::send_within(target, "GET", PATH, Some(ANSWER_TIMEOUT))
+        let answer = http_client::send_within(self.target(), "GET", PATH, Some(ANSWER_TIMEOUT))
             .map_err(|error| error.to_string())?;
         let text = answer.into_text(ANSWER_BYTES_MAX)?;
         Reading::parse(&text).ok_or_else(|| "its answer makes no sense".to_owned())
     }
 
+    fn target(&self) -> Target<'_> {
+        let (password, tls) = (self.password.as_deref(), self.tls.as_ref());
+        Target { address: self.address, password, tls }
+    }
+
     fn failure(&self, why: &str) -> Failure {
         Failure::run(format!(
-            "the server at http://{}: {why} (--http says where it is)",
-            self.address
+            "the server at {}: {why} (--http says where it is)",
+            self.target().url()
         ))
     }
 }

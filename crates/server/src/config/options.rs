@@ -22,7 +22,7 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 18] = [
+pub const OPTION_KEYS: [&str; 21] = [
     "client_reply_bytes",
     "data",
     "http",
@@ -40,6 +40,9 @@ pub const OPTION_KEYS: [&str; 18] = [
     "resp",
     "snapshot_cpu",
     "snapshot_log",
+    "tls_cert",
+    "tls_client_ca",
+    "tls_key",
     "unix",
 ];
 
@@ -136,6 +139,23 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Fronts")]
     pub password_file: Option<PathBuf>,
 
+    /// PEM file with the server's certificate and those behind it: Redis clients, gRPC and HTTP use
+    /// TLS 1.2 or 1.3 on every TCP address
+    ///
+    /// A Unix socket is not encrypted. SIGHUP makes the server read the files again: connections
+    /// go on, new ones get the new certificate.
+    #[arg(long, value_name = "FILE", help_heading = "Fronts")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file with the private key of the certificate, without a passphrase
+    #[arg(long, value_name = "FILE", help_heading = "Fronts")]
+    pub tls_key: Option<PathBuf>,
+
+    /// PEM file with certificates of authorities: every client needs a certificate that one of them
+    /// signed
+    #[arg(long, value_name = "FILE", help_heading = "Fronts")]
+    pub tls_client_ca: Option<PathBuf>,
+
     /// Memory of all tables above which writes are refused: a size, a percentage or `none`
     /// [default: 70%]
     ///
@@ -204,6 +224,9 @@ impl Options {
             "http_threads" => self.http_threads = Some(parse_http_threads(value)?),
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
             "password_file" => self.password_file = Some(path(value)?),
+            "tls_cert" => self.tls_cert = Some(path(value)?),
+            "tls_key" => self.tls_key = Some(path(value)?),
+            "tls_client_ca" => self.tls_client_ca = Some(path(value)?),
             "memory_max" => self.memory_max = Some(value.parse()?),
             "snapshot_cpu" => self.snapshot_cpu = Some(parse_percent(value)?),
             "snapshot_log" => self.snapshot_log = Some(value.parse()?),
@@ -238,6 +261,9 @@ impl Options {
             net_threads: self.net_threads.or(other.net_threads),
             tables,
             password_file: self.password_file.or(other.password_file),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             memory_max: self.memory_max.or(other.memory_max),
             snapshot_cpu: self.snapshot_cpu.or(other.snapshot_cpu),
             snapshot_log: self.snapshot_log.or(other.snapshot_log),

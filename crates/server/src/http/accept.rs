@@ -18,6 +18,7 @@ use axum::{
     response::IntoResponse,
 };
 use busload_remotesapi::ConnectionQuota;
+use busload_tls::{Identity, limits::HANDSHAKE_MAX};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -26,10 +27,11 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
+use tokio_rustls::{TlsAcceptor, rustls::HandshakeKind, server::TlsStream};
 
 use super::{
     access::Visitor,
@@ -41,9 +43,10 @@ use super::{
 };
 
 /// Accepts connections for ever, at most `connections_max` at once; further ones wait in the
-/// backlog.
+/// backlog. With an identity all of them use TLS.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Arc<Identity>>,
     router: Router,
     connections_max: u32,
     metrics: Arc<FrontMetrics>,
@@ -62,10 +65,38 @@ pub async fn serve(
         let open = accounts.metrics().accept();
         let service = Service::new(router.clone(), &accounts, peer.ip().to_canonical());
         let builder = Arc::clone(&builder);
+        let tls = tls.clone();
         tokio::spawn(async move {
-            connection(stream, &builder, service).await;
+            match tls {
+                None => connection(stream, &builder, service).await,
+                Some(identity) => {
+                    if let Some(stream) = handshake(stream, &identity).await {
+                        connection(stream, &builder, service).await;
+                    }
+                }
+            }
             drop((open, permit));
         });
+    }
+}
+
+/// Does the handshake of TLS within [`HANDSHAKE_MAX`]. How it failed concerns only its client.
+async fn handshake(stream: TcpStream, identity: &Identity) -> Option<TlsStream<TcpStream>> {
+    let accepted = timeout(HANDSHAKE_MAX, TlsAcceptor::from(identity.http()).accept(stream)).await;
+    match accepted {
+        Ok(Ok(stream)) => {
+            let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
+            identity.counters().count_handshake(resumed);
+            Some(stream)
+        }
+        failed => {
+            identity.counters().failures.fetch_add(1, Ordering::Relaxed);
+            match failed {
+                Ok(Err(error)) => log::debug!("HTTP: a handshake of TLS failed: {error}"),
+                _ => log::debug!("HTTP: a handshake of TLS lasted too long"),
+            }
+            None
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, uri::Authority};
 
+use busload_tls::Identity;
+
 use super::{
     access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names,
     stats_api::History,
@@ -17,6 +19,8 @@ pub struct Front {
     pub url: Option<String>,
     /// Check of the password.
     pub access: Access,
+    /// Certificate and key; without them the front uses no TLS.
+    pub tls: Option<Arc<Identity>>,
     /// Host names under which clients may ask.
     pub names: Names,
     /// Counters of the front.
@@ -37,7 +41,7 @@ impl Front {
         if let Some(url) = &self.url {
             return Some(url.clone());
         }
-        let scheme = if is_https(headers) { "https" } else { "http" };
+        let scheme = if self.tls.is_some() || is_https(headers) { "https" } else { "http" };
         let authority = asked.0.as_ref()?;
         // Credentials in it would go to every client that gets the URL.
         if authority.as_str().contains('@') || AUTHORITY_BYTES_MAX < authority.as_str().len() {

@@ -1,13 +1,17 @@
 //! Counters of the HTTP front, shown at `/metrics`.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
+
+use busload_tls::Identity;
 
 /// Counters of all connections together.
 #[derive(Debug, Default)]
 pub struct FrontMetrics {
+    /// Certificate of the server, with the counters of TLS; set if the server uses TLS.
+    pub tls: OnceLock<Arc<Identity>>,
     /// Connections that are open now.
     pub connections: AtomicU64,
     /// Connections accepted since the start.

@@ -32,7 +32,11 @@ pub struct HostName(String);
 
 /// Host names from the configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Names(Vec<HostName>);
+pub struct Names {
+    hosts: Vec<HostName>,
+    /// Says whether the front uses TLS.
+    https: bool,
+}
 
 /// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,11 +69,12 @@ impl FromStr for HostName {
 }
 
 impl Names {
-    /// Allows these hosts, and that of the URL that clients use.
-    pub fn new(mut hosts: Vec<HostName>, url: Option<&str>) -> Self {
+    /// Allows these hosts, and that of the URL that clients use. `https` says whether the front
+    /// uses TLS.
+    pub fn new(mut hosts: Vec<HostName>, url: Option<&str>, https: bool) -> Self {
         let authority = url.and_then(|url| url.parse::<Uri>().ok()?.into_parts().authority);
         hosts.extend(authority.map(|authority| HostName::of(authority.host())));
-        Self(hosts)
+        Self { hosts, https }
     }
 
     /// Checks whether a request may be answered; `asks` says whether it needs the password.
@@ -98,15 +103,15 @@ impl Names {
         let Some(name) = host_of(host) else { return false };
         let bare =
             name.0.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name.0);
-        bare == LOCALHOST || bare.parse::<IpAddr>().is_ok() || self.0.contains(&name)
+        bare == LOCALHOST || bare.parse::<IpAddr>().is_ok() || self.hosts.contains(&name)
     }
 
     /// Returns whether the origin of a page is this server.
     fn is_own(&self, origin: &str, asked: Option<&str>) -> bool {
         let Some((scheme, site)) = origin.split_once("://") else { return false };
-        let is_asked =
-            scheme == "http" && asked.is_some_and(|asked| asked.eq_ignore_ascii_case(site));
-        is_asked || host_of(site).is_some_and(|name| self.0.contains(&name))
+        let own = if self.https { "https" } else { "http" };
+        let is_asked = scheme == own && asked.is_some_and(|asked| asked.eq_ignore_ascii_case(site));
+        is_asked || host_of(site).is_some_and(|name| self.hosts.contains(&name))
     }
 }
 

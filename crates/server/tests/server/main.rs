@@ -26,5 +26,6 @@ mod snapshots;
 mod start;
 mod stopped;
 mod support;
+mod tls;
 mod top;
 mod upgrade;

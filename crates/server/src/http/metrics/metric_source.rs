@@ -1,11 +1,17 @@
 //! Sources of metrics: each takes values from a reading and writes them as samples.
 
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::UNIX_EPOCH,
+};
+
 use busload_batch::ClassStats;
 use busload_dolt::StoreStatus;
 use busload_histogram::Reading as Times;
 use busload_pipeline::stats::{BatchReading, Counter, Stats};
 use busload_postgres::TableStats;
 use busload_remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
+use busload_tls::Counters;
 
 use super::{
     exposition::Samples,
@@ -221,4 +227,16 @@ fn histogram(samples: &mut Samples<'_>, labels: &[&str], times: &Times) {
     }
     samples.put_as("_sum", labels, times.sum().as_secs_f64());
     samples.put_as("_count", labels, times.count());
+}
+
+/// Returns a counter of TLS, if the server uses it.
+pub fn tls(reading: &Reading<'_>, of: fn(&Counters) -> &AtomicU64) -> Option<f64> {
+    let identity = reading.front.tls.get()?;
+    Some(of(identity.counters()).load(Relaxed) as f64)
+}
+
+/// Returns the time at which the server's certificate expires, if the server uses TLS.
+pub fn certificate_expiry(reading: &Reading<'_>) -> Option<f64> {
+    let expires = reading.front.tls.get()?.expires()?;
+    Some(expires.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }

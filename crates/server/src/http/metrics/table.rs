@@ -11,7 +11,7 @@ use super::metric_source::{
         self, Chunks, ChunksAverage, Dolt, Http, Labelled, Latency, Log, Pipeline, Postgres,
         Process, Queue, QueueOperation, Stage,
     },
-    by_download, by_location, by_method, by_origin, flag, resident_bytes,
+    by_download, by_location, by_method, by_origin, flag, resident_bytes, tls,
 };
 use crate::status::ServerState;
 
@@ -81,6 +81,17 @@ pub static TABLE: &[Metric] = &[
         Pipeline(|stats| &stats.net_received_bytes_total)),
     counter("busload_net_sent_bytes_total", "Bytes sent.",
         Pipeline(|stats| &stats.net_sent_bytes_total)),
+    // TLS, of all fronts.
+    counter("busload_tls_handshakes_total", "Handshakes of TLS that succeeded.",
+        Process(|reading| tls(reading, |tls| &tls.handshakes))),
+    counter("busload_tls_resumptions_total", "Handshakes that resumed an earlier session.",
+        Process(|reading| tls(reading, |tls| &tls.resumptions))),
+    counter("busload_tls_failures_total",
+        "Connections that ended because of an error of TLS, mostly in the handshake.",
+        Process(|reading| tls(reading, |tls| &tls.failures))),
+    gauge("busload_tls_certificate_expiry_timestamp_seconds",
+        "When the first certificate of the server's chain expires, since 1970.",
+        Process(metric_source::certificate_expiry)),
     // Requests of Redis clients.
     histogram("busload_request_duration_seconds",
         "From when a request was received until its reply could be sent.",

@@ -1,4 +1,4 @@
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use busload_batch::QueueStats;
 use busload_dolt::{StoreStats, StoreStatus};
@@ -6,6 +6,7 @@ use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
 use busload_pipeline::{command::lookup, latency::Family};
 use busload_postgres::TableStats;
+use busload_tls::{Files, Identity};
 
 use super::{
     reading::{ChunksReading, LogReading, QueueReading},
@@ -19,9 +20,20 @@ fn chunks(name: &str) -> ChunksReading<'_> {
     ChunksReading { name, stats: StoreStats::default(), status: StoreStatus::Open }
 }
 
+/// Makes a certificate of a server.
+fn identity() -> Identity {
+    let directory = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    Identity::load(Files { certificate, key, client_authorities: None }).unwrap()
+}
+
 /// Renders the page of a server with tables of every kind and a log that synced three times.
 fn full_page() -> String {
     let (status, front) = (Status::default(), FrontMetrics::default());
+    front.tls.set(Arc::new(identity())).unwrap();
     status.remotesapi.count_call(Method::Root);
     status.remotesapi.count_sent(Download::Range, 4096);
     let syncs = Histogram::default();

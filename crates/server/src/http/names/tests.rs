@@ -4,6 +4,7 @@ fn names() -> Names {
     Names::new(
         vec!["Cache.internal.".parse().unwrap()],
         Some("https://cache.example.com:8443/busload"),
+        false,
     )
 }
 
@@ -131,5 +132,14 @@ fn names_are_hosts_and_nothing_more() {
     for wrong in ["", "cache:6381", "http://cache", "cache/path", "user@cache", "a b", "*", "c,d"] {
         let message = wrong.parse::<HostName>().expect_err(wrong);
         assert!(message.contains("like cache.example.com"), "{message}");
+    }
+}
+
+#[test]
+fn a_page_of_a_server_with_tls_is_its_own_over_https_only() {
+    let names = Names::new(Vec::new(), None, true);
+    for (origin, is_own) in [("https://127.0.0.1:6381", true), ("http://127.0.0.1:6381", false)] {
+        let given = headers(&[(header::HOST, "127.0.0.1:6381"), (header::ORIGIN, origin)]);
+        assert_eq!(names.check(false, &uri(None), &given).is_ok(), is_own, "{origin}");
     }
 }

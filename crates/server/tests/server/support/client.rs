@@ -74,6 +74,11 @@ impl Client<UnixStream> {
 }
 
 impl<S: Read + Write> Client<S> {
+    /// Speaks to a server over this stream.
+    pub fn over(stream: S) -> Self {
+        Self { stream, received: Vec::new() }
+    }
+
     /// Sends a command and waits for its reply.
     #[track_caller]
     pub fn call(&mut self, words: &[&str]) -> Reply {
