@@ -1,10 +1,11 @@
 //! Stock clients against a real server: programs of Debian's redis-tools, libraries in their own
-//! languages, and Dolt.
+//! languages, Dolt, and the programs of `examples/`.
 //!
 //! Everything they need lies in target/clients. A client that cannot be had is skipped and said so;
 //! one that fails, fails.
 
 mod dolt;
+mod examples;
 mod libraries;
 mod server;
 mod tools;
@@ -14,7 +15,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::steps::{Steps, root};
@@ -32,17 +33,34 @@ pub struct Arguments {
     /// The server with debug assertions instead of the released one
     #[arg(long)]
     debug: bool,
+    /// This executable of the server instead of one that is built first
+    #[arg(long, value_name = "FILE", conflicts_with = "debug")]
+    server: Option<PathBuf>,
 }
 
-const NAMES: [&str; 7] = ["redis-cli", "redis-benchmark", "python", "node", "go", "java", "dolt"];
+const NAMES: [&str; 12] = [
+    "redis-cli",
+    "redis-benchmark",
+    "python",
+    "node",
+    "go",
+    "java",
+    "dolt",
+    "example-python",
+    "example-go",
+    "example-typescript",
+    "example-java",
+    "example-rust",
+];
 
-/// Names of the clients that CI runs.
-const NAMES_OF_CI: [&str; 4] = ["redis-cli", "redis-benchmark", "python", "dolt"];
+/// Names of the clients that CI runs: those whose libraries are small.
+const NAMES_OF_CI: [&str; 5] = ["redis-cli", "redis-benchmark", "python", "dolt", "example-python"];
 
 impl Arguments {
     /// Returns the arguments of `cargo xtask ci`.
     pub fn for_ci() -> Self {
-        Self { only: NAMES_OF_CI.map(str::to_owned).into(), require: false, debug: true }
+        let only = NAMES_OF_CI.map(str::to_owned).into();
+        Self { only, require: false, debug: true, server: None }
     }
 }
 
@@ -90,7 +108,10 @@ pub fn prepare() -> JoinHandle<()> {
 /// Runs the clients, each against a fresh server.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let profile = if arguments.debug { Profile::Debug } else { Profile::Release };
-    let binary = server::build(profile)?;
+    let binary = match &arguments.server {
+        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+        None => server::build(profile)?,
+    };
     let mut steps = Steps::default();
     let mut missing = Vec::new();
     let wanted =
@@ -109,6 +130,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     .and_then(|folders| dolt::check(&folders, &binary))
                     .map(&mut tell)
             });
+            continue;
+        }
+        if examples::is_example(name) {
+            steps.step(name, || examples::check(name, &binary).map(&mut tell));
             continue;
         }
         for net_threads in ["0", "1"] {

@@ -20,7 +20,7 @@ const DOC_WORDS_MIN: usize = 4;
 /// Files with these endings are read.
 const EXTENSIONS: [&str; 5] = ["md", "proto", "rs", "sh", "toml"];
 /// Folders that are not ours, or not source.
-const SKIPPED: [&str; 4] = [".git", "fixtures", "generated", "target"];
+const SKIPPED: [&str; 6] = [".git", "fixtures", "generated", "node_modules", "target", "venv"];
 
 /// A word and the one to say instead. Both in lower case, singular; plurals are found, too.
 const WORDS: [(&str, &str); 34] = [
