@@ -21,6 +21,8 @@ mod chromium;
 mod ci;
 mod clients;
 mod debian;
+#[cfg(test)]
+mod guide;
 mod limits;
 mod planted;
 mod postgres;
