@@ -132,7 +132,10 @@ pub fn check(name: &str, busload: &Path) -> Result<Outcome> {
 
 /// Starts a server with the tables that the examples use: `sessions`, `users` and `db`.
 fn serve(busload: &Path, cluster: &Cluster) -> Result<Server> {
-    let users = format!("users={}?relation=users&key=id&columns=name&writable=true", cluster.url());
+    let users = format!(
+        "users={}?relation=users&key=id&columns=name&writable=true&timeout=10s",
+        cluster.url()
+    );
     let db = format!("db=chunks+file://{}", root().join(STORE).display());
     let sessions = "sessions=memory:?sync=interval:100";
     let tables = ["--table", sessions, "--table", &users, "--table", &db];
@@ -218,6 +221,28 @@ mod tests {
             assert!(readme.contains(&format!("cd examples/{}", example.folder)));
         }
         assert!(readme.contains(RELATION));
+    }
+
+    #[test]
+    fn pages_name_the_versions_of_clients_that_run_here() {
+        let pinned = [
+            ("python/requirements.txt", "redis==", "redis-py"),
+            ("python/requirements.txt", "grpcio==", "grpcio"),
+            ("go/go.mod", "github.com/redis/go-redis/v9 v", "go-redis"),
+            ("go/go.mod", "google.golang.org/grpc v", "grpc-go"),
+            ("typescript/package.json", "\"redis\": \"", "node-redis"),
+            ("java/pom.xml", "<artifactId>jedis</artifactId>\n      <version>", "Jedis"),
+            ("rust/Cargo.lock", "name = \"redis\"\nversion = \"", "redis-rs"),
+        ];
+        let read = |path: &str| fs::read_to_string(root().join(path)).expect("it is there");
+        let readme = read("examples/README.md");
+        for (file, before, client) in pinned {
+            let text = read(&format!("examples/{file}"));
+            let (_, behind) = text.split_once(before).expect("the version is pinned");
+            let is_part = |c: char| c.is_ascii_digit() || c == '.';
+            let version = behind.split(|c| !is_part(c)).next().unwrap_or_default();
+            assert!(readme.contains(&format!("{client} {version}")), "{client} is at {version}");
+        }
     }
 
     #[test]
