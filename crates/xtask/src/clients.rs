@@ -1,5 +1,6 @@
 //! Stock clients against a real server: programs of Debian's redis-tools, libraries in their own
-//! languages, Dolt, and the programs of `examples/`.
+//! languages, Dolt, the programs of `examples/`, and what the pages of five minutes tell people to
+//! type.
 //!
 //! Everything they need lies in target/clients. A client that cannot be had is skipped and said so;
 //! one that fails, fails.
@@ -7,6 +8,7 @@
 mod dolt;
 mod examples;
 mod libraries;
+mod quickstart;
 mod server;
 mod tools;
 
@@ -38,7 +40,7 @@ pub struct Arguments {
     server: Option<PathBuf>,
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 15] = [
     "redis-cli",
     "redis-benchmark",
     "python",
@@ -51,10 +53,22 @@ const NAMES: [&str; 12] = [
     "example-typescript",
     "example-java",
     "example-rust",
+    "quickstart-memory",
+    "quickstart-postgres",
+    "quickstart-chunks",
 ];
 
 /// Names of the clients that CI runs: those whose libraries are small.
-const NAMES_OF_CI: [&str; 5] = ["redis-cli", "redis-benchmark", "python", "dolt", "example-python"];
+const NAMES_OF_CI: [&str; 8] = [
+    "redis-cli",
+    "redis-benchmark",
+    "python",
+    "dolt",
+    "example-python",
+    "quickstart-memory",
+    "quickstart-postgres",
+    "quickstart-chunks",
+];
 
 impl Arguments {
     /// Returns the arguments of `cargo xtask ci`.
@@ -134,6 +148,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         if examples::is_example(name) {
             steps.step(name, || examples::check(name, &binary).map(&mut tell));
+            continue;
+        }
+        if quickstart::is_page(name) {
+            steps.step(name, || quickstart::check(name, &binary).map(&mut tell));
             continue;
         }
         for net_threads in ["0", "1"] {

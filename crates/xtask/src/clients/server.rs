@@ -57,6 +57,11 @@ impl Server {
         let mut command = Command::new(binary);
         command.env_remove("BUSLOAD_PASSWORD").arg("serve").arg("--data").arg(&data);
         command.args(["--resp", "127.0.0.1:0"]).args(arguments);
+        Self::start_by(command)
+    }
+
+    /// Starts it by a command and waits until it is ready.
+    pub fn start_by(mut command: Command) -> Result<Self> {
         let mut child = command.stderr(Stdio::piped()).spawn().context("cannot start busload")?;
         let stderr = child.stderr.take().context("no stderr")?;
         let mut server = Self { child, stderr: BufReader::new(stderr), port: 0, http_port: None };

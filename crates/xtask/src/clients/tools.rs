@@ -89,7 +89,7 @@ pub fn redis_benchmark(port: u16) -> Result<Outcome> {
 }
 
 /// Looks for a program of redis-tools. Returns why it cannot be had, if it cannot.
-fn find(program: &str) -> Option<String> {
+pub fn find(program: &str) -> Option<String> {
     let runs = |program: &str| {
         let mut command = Command::new(program);
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
