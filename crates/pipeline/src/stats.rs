@@ -107,7 +107,9 @@ pub struct Stats {
     /// Longest turn, in microseconds, of the thread that executes transactions: the longest that a
     /// received request waited for others.
     pub turn_us_max: Counter,
-    /// Polls of the socket driver.
+    /// Turns of the thread that executes transactions. Never reset: it shows that the thread lives.
+    pub turns_total: Counter,
+    /// Polls of the socket driver. Never reset, either.
     pub net_polls_total: Counter,
     /// Receive calls of the socket driver.
     pub net_receives_total: Counter,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> threads log, zero-ahead
-//!   |         |         +--> threads signals, http
+//!   |         |         +--> threads signals, http; under a service manager, watchdog
 //!   |         |         +--> Postgres tables: on the main thread, or with net a thread for each
 //!   |         |         +--> chunk stores: threads `chunks`
 //!   |         +----> check: the same start on a copy-on-write disk
@@ -27,6 +27,7 @@ mod machine;
 mod open_files;
 mod recovery;
 mod serve;
+mod service_manager;
 mod shown;
 mod signals;
 mod sources;

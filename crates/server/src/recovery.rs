@@ -18,7 +18,8 @@ use crate::{
     config::{Config, Size},
     failure::Failure,
     logger, open_files,
-    status::Status,
+    service_manager::ServiceManager,
+    status::{ServerState, Status},
 };
 
 /// Warning for a log whose end could be lost without notice.
@@ -48,7 +49,12 @@ impl SnapshotThread {
 }
 
 /// Recovers the log and starts its threads.
-pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recovered, Failure> {
+pub fn recover(
+    config: &Config,
+    clock: &RealClock,
+    status: &Status,
+    manager: &ServiceManager,
+) -> Result<Recovered, Failure> {
     let directory = config.log_directory();
     open_files::fit_log(&directory);
     let disk = RealDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
@@ -58,6 +64,8 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
     let (stats, signals) = (Arc::clone(&status.stats), Arc::clone(&status.signals));
     let settings = config.settings.clone();
     let mut meter = RecoveryMeter::default();
+    manager.status(&ServerState::Recovering);
+    let mut told = RecoveryStatus::default();
     let opened = tx::open(
         disk.clone(),
         Options::default(),
@@ -66,7 +74,10 @@ pub fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Re
         signals,
         Box::new(OsRng::new()),
         now,
-        &mut |progress| meter.show(progress),
+        &mut |progress| {
+            meter.show(progress);
+            told.tell(progress, manager);
+        },
     );
     meter.clear();
     let opened = opened.map_err(|error| start_failure(error, &config.data))?;
@@ -119,10 +130,7 @@ pub struct RecoveryMeter {
 impl RecoveryMeter {
     /// Shows how far the recovery has come.
     pub fn show(&mut self, progress: RecoveryProgress) {
-        let (what, bytes, total) = match progress {
-            RecoveryProgress::Snapshot(bytes, total) => ("loading the snapshot", bytes, total),
-            RecoveryProgress::Log(bytes, total) => ("recovering the log", bytes, total),
-        };
+        let (what, bytes, total) = parts(progress);
         if self.part.as_ref().is_some_and(|(shown, _)| *shown != what) {
             self.clear();
         }
@@ -135,6 +143,30 @@ impl RecoveryMeter {
     pub fn clear(&mut self) {
         if let Some((_, meter)) = self.part.take() {
             meter.clear();
+        }
+    }
+}
+
+/// Returns what a recovery does, the bytes that are done, and all of them.
+fn parts(progress: RecoveryProgress) -> (&'static str, u64, u64) {
+    match progress {
+        RecoveryProgress::Snapshot(bytes, total) => ("loading the snapshot", bytes, total),
+        RecoveryProgress::Log(bytes, total) => ("recovering the log", bytes, total),
+    }
+}
+
+/// Tells the service manager how far a recovery has come, once for each percent.
+#[derive(Default)]
+struct RecoveryStatus {
+    told: Option<(&'static str, u64)>,
+}
+
+impl RecoveryStatus {
+    fn tell(&mut self, progress: RecoveryProgress, manager: &ServiceManager) {
+        let (what, bytes, total) = parts(progress);
+        let percent = bytes.min(total).saturating_mul(100) / total.max(1);
+        if self.told.replace((what, percent)) != Some((what, percent)) {
+            manager.status(&format_args!("{what}: {percent} %"));
         }
     }
 }

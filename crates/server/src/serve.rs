@@ -4,7 +4,8 @@
 //!  addresses bound (clients wait in the backlog)
 //!    --> log recovered, its threads started
 //!    --> stores open, sources connect
-//!    --> `ready` --> pipeline (this thread, and `net`) --> told to stop
+//!    --> `ready`, also to the service manager --> pipeline (this thread, and `net`)
+//!    --> told to stop
 //!    --> sources and stores closed
 //!    --> log synced --> exit
 //! ```
@@ -12,12 +13,13 @@
 //! The server binds its addresses first, so that a port in use fails the start at once and not
 //! after minutes of recovery. It starts even if a source cannot be reached.
 
-use std::{fmt::Write, sync::Arc, thread::JoinHandle};
+use std::{fmt::Write, sync::Arc, task::Waker, thread::JoinHandle};
 
 use busload_io::{Address, Clock, Net, NetOptions, RealClock, RealNet, handover::ThreadWaker};
 use busload_log::Progress;
 use busload_pipeline::{
     net::NetStage,
+    stats::Stats,
     wiring::{self, Ending},
 };
 use busload_tls::{Identity, TlsNet};
@@ -30,19 +32,30 @@ use crate::{
     logger::{self, LogFormat},
     open_files,
     recovery::{Recovered, recover},
+    service_manager::{Heartbeat, Pulse, ServiceManager},
     signals,
     sources::{PostgresTables, RuntimePlacement, attach_chunks},
     status::Status,
 };
 
 /// Serves until a signal or a client stops it.
-pub fn serve(mut config: Config) -> Result<(), Failure> {
+pub fn serve(config: Config) -> Result<(), Failure> {
     end_on_panic(config.log_format);
     logger::init(&config.log_levels, config.log_format);
+    let manager = ServiceManager::of_process();
+    let ended = run(config, &manager);
+    if let Err(failure) = &ended {
+        manager.status(failure);
+    }
+    ended
+}
+
+fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms()));
-    let stopper = signals::watch(Arc::clone(&status.signals), reload(&config))?;
+    let stopper =
+        signals::watch(Arc::clone(&status.signals), manager.clone(), reload(&config))?;
 
     let connections = open_files::fit(&config);
     config.settings.clients_max = connections.clients;
@@ -62,7 +75,8 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
         0 => (RuntimePlacement::Embedded(Arc::default()), net.waker()),
         _ => (RuntimePlacement::Threads(tx_waker.waker()), tx_waker.waker()),
     };
-    let Recovered { mut tx, progress, log_threads, snapshots } = recover(&config, &clock, &status)?;
+    let Recovered { mut tx, progress, log_threads, snapshots } =
+        recover(&config, &clock, &status, manager)?;
     // The stores open while the sources connect to Postgres.
     let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
     status.serve_stores(Arc::clone(&chunk_stores));
@@ -81,7 +95,10 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
     stopper.arm(stage.waker());
     status.serve();
-    logger::say(&ready_line(&config, http));
+    let ready = ready_line(&config, http);
+    logger::say(&ready);
+    manager.ready(&ready);
+    manager.watch(heartbeat(waker, stage.waker(), &status.stats), Arc::clone(&status))?;
     let ending = match config.net_threads {
         0 => wiring::run_inline(stage, tx, &clock),
         _ => wiring::run_threads(stage, tx, clock, &tx_waker),
@@ -95,21 +112,31 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
 }
 
 /// Returns what SIGHUP does: the server reads the files of its certificate again.
-fn reload(config: &Config) -> impl Fn() + Send + 'static {
+fn reload(config: &Config) -> impl Fn() -> String + Send + 'static {
     let identity = config.tls.clone();
     move || match &identity {
-        None => log::info!("SIGHUP: nothing to reload; only certificates of TLS are"),
+        None => {
+            let outcome = "there was nothing to reload: only certificates of TLS are";
+            log::info!("SIGHUP: {outcome}");
+            outcome.to_owned()
+        }
         Some(identity) => reload_certificate(identity),
     }
 }
 
-fn reload_certificate(identity: &Identity) {
+fn reload_certificate(identity: &Identity) -> String {
     match identity.reload() {
-        Ok(()) => log::info!(
-            "SIGHUP: the certificate in {} is used for new connections",
-            identity.files().certificate.display()
-        ),
-        Err(error) => log::error!("SIGHUP: the certificate stays as it was: {error}"),
+        Ok(()) => {
+            let file = identity.files().certificate.display();
+            let outcome = format!("the certificate in {file} is used for new connections");
+            log::info!("SIGHUP: {outcome}");
+            outcome
+        }
+        Err(error) => {
+            let outcome = format!("the certificate stays as it was: {error}");
+            log::error!("SIGHUP: {outcome}");
+            outcome
+        }
     }
 }
 
@@ -128,6 +155,15 @@ fn bind(config: &mut Config) -> Result<RealNet, Failure> {
     about.port = config.resp.first().map_or(0, std::net::SocketAddr::port);
     about.bind = net.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     Ok(net)
+}
+
+/// Heartbeat of the threads of the pipeline. With no net thread both wakers wake the same one.
+fn heartbeat(tx: Waker, net: Waker, stats: &Arc<Stats>) -> Heartbeat {
+    let (of_tx, of_net) = (Arc::clone(stats), Arc::clone(stats));
+    Heartbeat::new([
+        Pulse { thread: "tx", waker: tx, turns: Box::new(move || of_tx.turns_total.get()) },
+        Pulse { thread: "net", waker: net, turns: Box::new(move || of_net.net_polls_total.get()) },
+    ])
 }
 
 fn ready_line(config: &Config, http: Option<std::net::SocketAddr>) -> String {

@@ -1,8 +1,8 @@
 //! Signals of the operating system: the first SIGTERM or SIGINT asks for a clean shutdown, the
 //! second ends the process at once.
 //!
-//! SIGHUP reloads what can be reloaded. SIGPIPE and SIGXFSZ do nothing: the writes that
-//! cause them report the error.
+//! SIGHUP reloads what can be reloaded, and tells the service manager when that has ended. SIGPIPE
+//! and SIGXFSZ do nothing: the writes that cause them report the error.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -17,7 +17,7 @@ use signal_hook::{
     low_level,
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, service_manager::ServiceManager};
 
 /// Exit code that a shell reports for a process killed by a signal, less the signal's number.
 const KILLED_BY: i32 = 128;
@@ -36,8 +36,13 @@ impl Stopper {
     }
 }
 
-/// Starts the thread that waits for signals. SIGHUP calls `reload` on that thread.
-pub fn watch(stop: Arc<Stop>, reload: impl Fn() + Send + 'static) -> Result<Stopper, Failure> {
+/// Starts the thread that waits for signals. SIGHUP calls `reload` on that thread,
+/// which returns what it has done.
+pub fn watch(
+    stop: Arc<Stop>,
+    manager: ServiceManager,
+    reload: impl Fn() -> String + Send + 'static,
+) -> Result<Stopper, Failure> {
     let failed = |error: std::io::Error| Failure::run(format!("cannot watch for signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).map_err(failed)?;
     let stopper = Stopper::default();
@@ -48,7 +53,9 @@ pub fn watch(stop: Arc<Stop>, reload: impl Fn() + Send + 'static) -> Result<Stop
             let mut asked = false;
             for signal in signals.forever() {
                 match armed.waker.get() {
-                    _ if signal == SIGHUP => reload(),
+                    // Before the start has ended the manager would take READY for its end.
+                    None if signal == SIGHUP => log::info!("SIGHUP is ignored during a start"),
+                    Some(_) if signal == SIGHUP => reload_with(&manager, &reload),
                     _ if signal == SIGXFSZ => {
                         log::error!("a file may not grow: the limit of ulimit -f is reached")
                     }
@@ -57,6 +64,7 @@ pub fn watch(stop: Arc<Stop>, reload: impl Fn() + Send + 'static) -> Result<Stop
                         log::info!("{}: stopping", name(signal));
                         stop.stop();
                         waker.wake_by_ref();
+                        manager.stopping();
                     }
                     _ => {
                         log::warn!("{}: ending at once", name(signal));
@@ -67,6 +75,13 @@ pub fn watch(stop: Arc<Stop>, reload: impl Fn() + Send + 'static) -> Result<Stop
         })
         .map_err(failed)?;
     Ok(stopper)
+}
+
+/// Reloads, and tells the service manager of both ends: it waits for them.
+fn reload_with(manager: &ServiceManager, reload: &dyn Fn() -> String) {
+    manager.reloading();
+    let outcome = reload();
+    manager.ready(&format_args!("ready; {outcome}"));
 }
 
 fn name(signal: i32) -> &'static str {

@@ -198,6 +198,7 @@ impl Tx {
     /// Records that a turn took from `start` to `end`.
     pub fn note_turn(&mut self, start: Duration, end: Duration) {
         let took = end.saturating_sub(start);
+        self.stats.turns_total.add(1);
         self.stats.turn_us_max.raise(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         let rest = took.saturating_sub(std::mem::take(&mut self.stopwatch.measured));
         if self.stopwatch.spike.is_some_and(|spike| spike <= rest) {

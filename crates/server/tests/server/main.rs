@@ -21,6 +21,8 @@ mod names;
 mod overload;
 mod postgres;
 mod remotesapi;
+#[cfg(target_os = "linux")]
+mod service_manager;
 mod shutdown;
 mod snapshots;
 mod start;

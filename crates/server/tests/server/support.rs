@@ -38,7 +38,9 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 /// configure it.
 pub fn busload() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_busload"));
-    command.env_remove("BUSLOAD_PASSWORD").env_remove("BUSLOAD_LOG");
+    for variable in ["BUSLOAD_PASSWORD", "BUSLOAD_LOG", "NOTIFY_SOCKET"] {
+        command.env_remove(variable);
+    }
     command
 }
 
