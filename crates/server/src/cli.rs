@@ -11,6 +11,8 @@
 //!          |---> cache_tools: `cache list|warm|verify|drop` --------> the cache, or the server
 //!          |       `--> http_client, if a server has the cache open   that has it open
 //!          |---> top: GET /api/stats of a server, each second ---> the terminal
+//!          |---> health: GET /readyz of a server ---------------> the exit code
+//!          |---> generated: `config`, `man`, `completions` -----> what is printed or written
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
 //!          `---> crate::serve
 //! ```
@@ -24,11 +26,14 @@ mod cache_tools;
 mod check;
 mod chunks_tools;
 mod copy_on_write_disk;
+mod generated;
+mod health;
 mod http_client;
 mod log_repair;
 mod log_tools;
 pub mod progress;
 mod resp_client;
+mod settings_page;
 mod snapshot_tools;
 mod target;
 mod tls_stream;
@@ -44,8 +49,7 @@ use crate::{config::Config, failure::Failure, machine::Machine, serve};
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     match arguments::parse(arguments)? {
         Request::Print(text) => {
-            // A closed standard output is no failure.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            print(&text);
             Ok(())
         }
         Request::Do(command) => execute(*command),
@@ -85,8 +89,26 @@ fn execute(command: Command) -> Result<(), Failure> {
             let config = arguments.take_configuration().load()?;
             top::top(&arguments, &config)
         }
+        Command::Health(mut arguments) => {
+            let config = arguments.take_configuration().load()?;
+            health::health(&arguments, &config)
+        }
+        Command::Config(command) => {
+            generated::config(&command);
+            Ok(())
+        }
+        Command::Man(arguments) => generated::man(&arguments.directory),
+        Command::Completions(arguments) => {
+            generated::completions(arguments.shell);
+            Ok(())
+        }
         Command::Chunks(command) => chunks_tools::run(&command),
     }
+}
+
+/// Prints a text to standard output. That it is closed is no failure.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn load(arguments: ServeArgs) -> Result<Config, Failure> {

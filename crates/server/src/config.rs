@@ -18,6 +18,7 @@ mod options;
 mod password;
 mod postgres;
 mod secret_argument;
+mod settings;
 mod table;
 mod tls;
 mod units;
@@ -41,8 +42,11 @@ use busload_snapshot::limits::CPU_PERCENT_SINGLE;
 use busload_tls::Identity;
 
 pub use chunks::{ChunksSettings, Contents};
+#[cfg(test)]
+pub use options::OPTION_KEYS;
 pub use options::Options;
 pub use password::VARIABLE as PASSWORD_VARIABLE;
+pub use settings::{CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, Setting, SettingDefault};
 pub use table::unknown;
 pub use units::{MemoryMax, Size, SnapshotLog, parse_duration};
 

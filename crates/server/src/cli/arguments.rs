@@ -4,8 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use busload_backup::Target;
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
+use clap_complete::Shell;
 
-use super::target::{parse_keep, parse_target};
+use super::{
+    settings_page::manual,
+    target::{parse_keep, parse_target},
+};
 use crate::{
     config::{Config, Options, TableChanges},
     failure::Failure,
@@ -44,7 +48,8 @@ Configuration file
     disk = \"20GiB\"
 
   Flags win over the file. An unknown key is an error. Relative paths start at the working
-  directory.
+  directory. `busload config example` prints a file with every setting and its default, `busload
+  config docs` a page about all of them.
 
 Tables
   The log holds their names and settings. busload refuses to start, and says how many keys are
@@ -58,19 +63,7 @@ Postgres tables
   hash (HGET, HGETALL ...); with one value column GET and SET read and write that column. Writes
   (SET, MSET, HSET, HDEL, DEL) need writable = true.
 
-    relation          the table to serve
-    key               its column or columns with a unique index; a key of several is written a:b
-    columns           value columns [default: all that are not in the key]
-    separator         character between the parts of a key; \\ escapes it [default: :]
-    writable          whether writes are allowed [default: false]
-    connections       most connections; they are opened as needed [default: 32]
-    timeout           timeout of one request [default: 1s]
-    batch             most keys of one batch [default: 256]
-    queue_requests    requests in the queue; further ones are refused [default: 65536]
-    queue_bytes       bytes of keys and values in the queue [default: 64MiB]
-    join_in_flight    whether a read may share the answer of one in flight, and so miss what others
-                      wrote meanwhile [default: false]
-    password_file     file with the password
+    {POSTGRES}
 
   The password comes from password_file, the URL (only in the file: `ps` shows flags), the variable
   BUSLOAD_TABLE_OBJECTS_PASSWORD (the table's name in upper case, `_` for other characters),
@@ -84,22 +77,7 @@ Chunk tables
   s3://BUCKET/PREFIX (also gs://, az://), on the command line with chunks+ before it and these
   settings in its query:
 
-    disk           disk space of the cache; 0: no cache on disk [default: 10GiB]
-    disk_free      space of the file system left to others [default: 1GiB]
-    directory      directory of the cache [default: cache/NAME in the directory of the data]
-    fill           whole: cache whole files; touched: only what is read [default: whole]
-    fill_whole_max size above which a file is cached only as it is read [default: 1GiB]
-    fill_memory    memory of fills in flight [default: 64MiB]
-    poll           interval between reads of the manifest [default: 5s]
-    memory         memory for decoded chunks [default: 0, none]
-    requests       requests to the object store at once [default: 64]
-    timeout        timeout of a client's request [default: 10s]
-    grace_period   time that files dropped from the manifest stay readable [default: 10m]
-    contents       decoded, or stored: GET returns records as in table files [default: decoded]
-    queue_requests requests in the queue; further ones are refused [default: 10000]
-    dolt_paths     further paths for Dolt's clients: org/repo[,..] [default: none]
-    dolt_layout    files: Dolt's clients get chunks from the table files; records: from bundles
-                   encoded for each answer [default: files]
+    {CHUNKS}
 
   The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come
   from the environment. docs/chunks.md has the details.
@@ -119,6 +97,8 @@ Signals
                     exits at once with 128 plus the signal's number.
   SIGHUP            reads the files of --tls-cert, --tls-key and --tls-client-ca again: connections
                     go on, new ones get the new certificate.
+  Under systemd (Type=notify) busload says when it is ready, how far a recovery is, and that its
+  threads turn (WatchdogSec=).
 
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file is given. HTTP asks for
@@ -147,6 +127,7 @@ Examples
   busload restore /backup/busload --data /var/lib/busload-new --to 2025-08-01T10:00:00Z
   busload cache warm db --config busload.toml
   busload top --http 127.0.0.1:6381
+  busload health --http 127.0.0.1:6381 && echo serves
   busload chunks verify s3://bucket/prefix";
 
 /// A database that speaks the Redis protocol and batches by itself
@@ -155,7 +136,7 @@ Examples
     name = "busload",
     version,
     long_about = ABOUT,
-    after_long_help = MANUAL,
+    after_long_help = manual(MANUAL),
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
     max_term_width = 110
@@ -171,7 +152,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve (the default)
-    #[command(after_long_help = MANUAL, max_term_width = 110)]
+    #[command(after_long_help = manual(MANUAL), max_term_width = 110)]
     Serve(ServeArgs),
     /// Validate the configuration and say what a start would do, without writing anything
     ///
@@ -217,6 +198,21 @@ pub enum Command {
     /// standard output is no terminal, prints a report every --interval. Exits with 1 when no
     /// server answers.
     Top(Box<TopArgs>),
+    /// Ask a running server whether it serves: ends with 0 if it does, else with 1
+    ///
+    /// Asks /readyz at the address of --http, which needs no password, and prints the answer: for
+    /// health checks of containers and supervisors. While the log is read at a start, while the
+    /// disk is full and while it stops, a server does not serve.
+    Health(Box<HealthArgs>),
+    /// Print an example of the configuration file, or a page about all settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Write a man page for each command to a directory
+    Man(ManArgs),
+    /// Print a script with which a shell completes commands and flags
+    ///
+    /// For bash: busload completions bash > /etc/bash_completion.d/busload
+    Completions(CompletionsArgs),
     /// Read a Dolt store without serving it
     ///
     /// URL names a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
@@ -362,7 +358,54 @@ impl TopArgs {
     }
 }
 
-/// Longest interval of `busload top`, in seconds.
+/// Arguments of `busload health`.
+#[derive(Args, Debug)]
+pub struct HealthArgs {
+    /// Ask only whether the process answers (/healthz)
+    #[arg(long)]
+    pub live: bool,
+
+    /// Seconds after which a server that does not answer is none
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_interval)]
+    pub timeout: Duration,
+
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+}
+
+impl HealthArgs {
+    /// Takes the configuration file and options out of the command.
+    pub fn take_configuration(&mut self) -> ConfigurationArgs {
+        std::mem::take(&mut self.configuration)
+    }
+}
+
+/// Subcommands of `busload config`.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print a configuration file with every setting, its default and what it means
+    Example,
+    /// Print a page (Markdown) with every setting: name, flag, value, default, meaning
+    Docs,
+}
+
+/// Arguments of `busload man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Directory for the pages; created when missing
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+/// Arguments of `busload completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// Shell for which to print the script
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Longest interval of `busload top` and timeout of `busload health`, in seconds.
 const INTERVAL_SECONDS_MAX: u64 = 24 * 60 * 60;
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -618,6 +661,9 @@ mod tests {
             (&["log", "dump", "--from", "-"], "--from"),
             (&["backup"], "DEST"),
             (&["top", "--interval", "0"], "expected seconds from 1"),
+            (&["health", "--timeout", "x"], "expected seconds from 1"),
+            (&["man"], "DIR"),
+            (&["completions", "cmd.exe"], "bash, elvish, fish, powershell, zsh"),
             (&["backup", "d", "--keep", "long"], "expected one like 30d"),
             (&["restore", "d"], "--data"),
             (&["restore", "d", "--data", "n", "--to", "noon"], "expected an LSN like 123"),
@@ -665,6 +711,8 @@ mod tests {
             "BUSLOAD_TABLE_OBJECTS_PASSWORD",
             "Chunk tables",
             "AWS_SECRET_ACCESS_KEY",
+            "    join_in_flight ",
+            "    grace_period ",
         ] {
             assert!(help.contains(part), "{part}");
         }

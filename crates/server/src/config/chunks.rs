@@ -21,31 +21,14 @@ use busload_remotesapi::DoltLayout;
 use tokio::runtime::Handle;
 
 use super::{
+    settings::{CHUNKS_SETTINGS, names},
     table::{percent_decoded, unknown},
     units::{Size, parse_duration},
 };
 use crate::failure::Failure;
 
-/// Keys of a section, `kind` last.
-pub const CHUNKS_KEYS: [&str; 17] = [
-    "contents",
-    "directory",
-    "disk",
-    "disk_free",
-    "dolt_layout",
-    "dolt_paths",
-    "fill",
-    "fill_memory",
-    "fill_whole_max",
-    "queue_requests",
-    "grace_period",
-    "memory",
-    "poll",
-    "requests",
-    "timeout",
-    "url",
-    "kind",
-];
+/// Keys of a section.
+pub const CHUNKS_KEYS: [&str; 17] = names(&CHUNKS_SETTINGS);
 
 /// Keys that the query of a URL passes on to the object store.
 pub const STORE_KEYS: [&str; 10] = [

@@ -7,28 +7,14 @@
 use busload_postgres::{Environment, Options, Settings};
 
 use super::{
+    settings::{POSTGRES_SETTINGS, names},
     table::unknown,
     units::{Size, parse_duration},
 };
 use crate::failure::Failure;
 
-/// Keys of a section, `kind` last.
-pub const POSTGRES_KEYS: [&str; 14] = [
-    "batch",
-    "columns",
-    "connections",
-    "join_in_flight",
-    "key",
-    "queue_bytes",
-    "queue_requests",
-    "password_file",
-    "relation",
-    "separator",
-    "timeout",
-    "url",
-    "writable",
-    "kind",
-];
+/// Keys of a section.
+pub const POSTGRES_KEYS: [&str; 14] = names(&POSTGRES_SETTINGS);
 
 /// Settings of one table as given. `Debug` shows no URL.
 #[derive(Clone, Debug, PartialEq, Eq)]

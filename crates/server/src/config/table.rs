@@ -9,6 +9,7 @@ use super::{
     chunks::ChunksSpec,
     nearest::nearest,
     postgres::PostgresSpec,
+    settings::{MEMORY_SETTINGS, names},
     units::{MemoryMax, Size, parse_duration},
 };
 
@@ -18,7 +19,7 @@ pub const TABLE_NAME_BYTES_MAX: usize = 64;
 const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// Keys of a memory table's settings.
-pub const TABLE_KEYS: [&str; 4] = ["evict", "kind", "memory_max", "sync"];
+pub const TABLE_KEYS: [&str; 4] = names(&MEMORY_SETTINGS);
 
 const EXPECTED: &str = "expected NAME=URL like default='memory:?sync=os&memory_max=2GiB', \
                         objects='postgres://app@db/lake?relation=objects&key=path' or \
