@@ -7,6 +7,7 @@ mod backup;
 mod chunks;
 mod copies;
 mod dashboard;
+mod deploy;
 mod disks;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faults;
