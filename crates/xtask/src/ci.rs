@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    chromium, clients, limits, postgres, rules, sim,
+    chromium, clients, deny, limits, postgres, rules, sim,
     steps::{Steps, cargo, run},
     tests, words,
 };
@@ -33,6 +33,7 @@ pub fn ci() -> Result<()> {
         doc.env("RUSTDOCFLAGS", "-D warnings");
         run(doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]))
     });
+    steps.step("dependencies", deny::check);
     steps.step("Postgres server", postgres::ensure);
     steps.step("Chromium", chromium::ensure);
     let client = clients::prepare();

@@ -1,7 +1,7 @@
 //! Tasks that CI and people run: `cargo xtask TASK`.
 //!
 //! ```text
-//!  ci ------> format, words, rules, lints, docs, tests, loom, clients
+//!  ci ------> format, words, rules, lints, docs, deny, tests, loom, clients
 //!  test ----> a Postgres server's programs, Chromium, tests
 //!  soak ----> a Postgres server's programs, tests that take long
 //!  sim -----> seeds of the simulation, and planted bugs
@@ -11,6 +11,8 @@
 //!  metrics -> docs/metrics.md, by a test of the server
 //!  proto ---> crates/proto/src/generated, by a test of the crate
 //!  clients -> a server of its own, and stock clients against it
+//!  deny ----> licences, origins and known holes of dependencies, by cargo-deny
+//!  package -> an archive of a release
 //! ```
 //!
 //! Programs are started with argument vectors; no shell is involved.
@@ -23,7 +25,9 @@ mod clients;
 mod debian;
 #[cfg(test)]
 mod guide;
+mod deny;
 mod limits;
+mod package;
 mod planted;
 mod postgres;
 mod rules;
@@ -76,6 +80,10 @@ enum Task {
     ///
     /// Libraries are downloaded into target/clients; what cannot be had is skipped and said so.
     Clients(clients::Arguments),
+    /// Check licences, origins, duplicates and known holes of dependencies (deny.toml)
+    Deny,
+    /// Build the program and pack it with man pages, completions, docs and what is in deploy/
+    Package(package::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +98,8 @@ fn main() -> ExitCode {
         Task::Proto => ci::write_proto_code(),
         Task::Words => words::check(),
         Task::Clients(arguments) => clients::run(&arguments),
+        Task::Deny => deny::check(),
+        Task::Package(arguments) => package::package(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
