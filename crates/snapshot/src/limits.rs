@@ -66,6 +66,9 @@ pub const DURABLE_WAIT_MS: u64 = 1_000;
 /// Interval at which it looks whether that is so.
 pub const DURABLE_LOOK_MS: u64 = 2;
 
+/// Interval between two lines of the log that say how far a snapshot is that takes long.
+pub const PROGRESS_INTERVAL_MS: u64 = 10_000;
+
 /// Pause after a snapshot that could not be made, before the next attempt.
 pub const RETRY_INTERVAL_MS: u64 = 30_000;
 

@@ -14,7 +14,7 @@ use crate::{
     format::lsn_of_name,
     limits::{
         CATCH_UP_FACTOR, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN,
-        LOOK_INTERVAL_MS, RETRY_INTERVAL_MS,
+        LOOK_INTERVAL_MS, PROGRESS_INTERVAL_MS, RETRY_INTERVAL_MS,
     },
     make, newest_first, partition_bits,
     writer::discard,
@@ -44,6 +44,8 @@ impl Default for Settings {
 pub struct Status {
     /// A snapshot is being made.
     pub running: bool,
+    /// Share of the snapshot that is being made that is done, in thousandths; 0 if none is.
+    pub done_permille: u32,
     /// Number of snapshots made since the start.
     pub made: u64,
     /// Number of attempts since the start that failed.
@@ -299,7 +301,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             log::error!("the log behind the older snapshot is kept for now: {error}");
         }
         self.control.change(|status| {
-            (status.running, status.answered) = (false, request);
+            (status.running, status.done_permille, status.answered) = (false, 0, request);
             match made {
                 Err(error) => {
                     status.failed += 1;
@@ -354,7 +356,9 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             let growth = self.log_bytes() as f64 / catch_up_bytes as f64;
             f64::from(self.settings.cpu_percent) / 100.0 * growth.max(1.0)
         };
-        let mut pacer = Pacer::new(&self.clock, &share, pause);
+        let mut told = ToldProgress::new(&self.clock, &self.control);
+        let mut progress = |done| told.note(done);
+        let mut pacer = Pacer::new(&self.clock, &share, pause, &mut progress);
         make(&self.disk, self.kept.first(), wanted, &mut pacer)
     }
 
@@ -376,6 +380,43 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         }
         remove_covered(&self.disk, &self.progress, oldest, self.due_bytes())?;
         Ok(())
+    }
+}
+
+/// Says how far a snapshot is that is being made: in the status, and in the log if it takes long.
+struct ToldProgress<'a, C> {
+    clock: &'a C,
+    control: &'a Control,
+    began: Duration,
+    /// Time of the last line of the log.
+    logged: Duration,
+    permille: u32,
+}
+
+impl<'a, C: Clock> ToldProgress<'a, C> {
+    fn new(clock: &'a C, control: &'a Control) -> Self {
+        let began = clock.now();
+        Self { clock, control, began, logged: began, permille: 0 }
+    }
+
+    /// Learns which share is done, from 0 to 1.
+    fn note(&mut self, done: f64) {
+        let done = done.clamp(0.0, 1.0);
+        let permille = (done * 1e3) as u32;
+        if self.permille != permille {
+            self.permille = permille;
+            self.control.change(|status| status.done_permille = permille);
+        }
+        let now = self.clock.now();
+        if Duration::from_millis(PROGRESS_INTERVAL_MS) <= now.saturating_sub(self.logged) {
+            self.logged = now;
+            let took_s = now.saturating_sub(self.began).as_secs_f64();
+            let left_s = took_s * (1.0 - done) / done.max(1e-3);
+            log::info!(
+                "making a snapshot: {:.1} % in {took_s:.0} s, about {left_s:.0} s left",
+                done * 1e2
+            );
+        }
     }
 }
 

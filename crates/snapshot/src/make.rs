@@ -68,13 +68,46 @@ pub fn make<D: Disk>(
     wanted: Wanted,
     pace: &mut dyn Pace,
 ) -> Result<Option<Summary>, MakeError> {
-    let Some(plan) = Plan::new(disk, base, wanted, pace)? else { return Ok(None) };
-    let made = plan.write(disk, base, pace);
+    let mut steps = Steps::new(pace, wanted.partition_bits, base.is_some());
+    let Some(plan) = Plan::new(disk, base, wanted, &mut steps)? else { return Ok(None) };
+    let made = plan.write(disk, base, &mut steps);
     if made.is_err() {
         // The error of the snapshot says more than one of its removal would.
         let _ = discard(disk);
     }
     made.map(Some)
+}
+
+/// Progress of a snapshot, in steps that count the same: a first reading of the log; then for each
+/// partition its part of the snapshot before, its part of the log, and writing it.
+struct Steps<'a> {
+    pace: &'a mut dyn Pace,
+    done: u32,
+    total: u32,
+}
+
+impl<'a> Steps<'a> {
+    fn new(pace: &'a mut dyn Pace, partition_bits: u32, has_base: bool) -> Self {
+        let of_partition = if has_base { 3 } else { 2 };
+        Self { pace, done: 0, total: 1 + (of_partition << partition_bits) }
+    }
+
+    /// Paces work within a step, of which this share is done.
+    fn pace_at(&mut self, share: f64) -> Result<(), Stopped> {
+        self.pace.progress((f64::from(self.done) + share) / f64::from(self.total));
+        self.pace.pace()
+    }
+
+    fn end_step(&mut self) {
+        self.done += 1;
+        self.pace.progress(f64::from(self.done) / f64::from(self.total));
+    }
+}
+
+impl Pace for Steps<'_> {
+    fn pace(&mut self) -> Result<(), Stopped> {
+        self.pace.pace()
+    }
 }
 
 /// Result of a first reading of the log.
@@ -89,7 +122,7 @@ impl Plan {
         disk: &D,
         snapshot: Option<&Snapshot<D::File>>,
         wanted: Wanted,
-        pace: &mut dyn Pace,
+        steps: &mut Steps<'_>,
     ) -> Result<Option<Self>, MakeError> {
         let Wanted { durable, seed, partition_bits } = wanted;
         let base = snapshot.map(Snapshot::base);
@@ -98,7 +131,7 @@ impl Plan {
         let mut records = RecordPartitions::new(partition_bits, base_lsn);
         let hashing = Tables::new(seed);
         let mut open_since = None;
-        let read = read_paced(disk, base.as_ref(), durable, pace, &mut |lsn, record| {
+        let read = read_paced(disk, base.as_ref(), durable, steps, &mut |lsn, record| {
             if effect::is_part(record)
                 && let Some(Effect::Part { position, .. }) =
                     effect::decode(record).next().transpose()?
@@ -131,7 +164,7 @@ impl Plan {
         &self,
         disk: &D,
         snapshot: Option<&Snapshot<D::File>>,
-        pace: &mut dyn Pace,
+        steps: &mut Steps<'_>,
     ) -> Result<Summary, MakeError> {
         let mut writer = SnapshotWriter::begin(disk, self.header)?;
         let base_catalogue = snapshot.map(|snapshot| snapshot.catalogue(disk)).transpose()?;
@@ -150,12 +183,13 @@ impl Plan {
                 for older in overlap.partitions.clone() {
                     for block in snapshot.blocks(disk, older) {
                         replay.push_block(&block?, &overlap)?;
-                        pace.pace()?;
+                        steps.pace()?;
                     }
                 }
+                steps.end_step();
             }
             let lsn = self.header.lsn;
-            read_paced(disk, self.base.as_ref(), lsn, pace, &mut |lsn, record| match self
+            read_paced(disk, self.base.as_ref(), lsn, steps, &mut |lsn, record| match self
                 .records
                 .concern(lsn, partition)
             {
@@ -168,7 +202,8 @@ impl Plan {
             })?;
             replay.finish();
             expected = tables.ids().map(|table| (table, tables.len(table))).collect();
-            write_partition(&mut writer, &tables, pace)?;
+            write_partition(&mut writer, &tables, steps)?;
+            steps.end_step();
         }
         Ok(writer.finish(&catalogue)?)
     }
@@ -192,21 +227,25 @@ fn write_partition<D: Disk>(
 /// Callback that takes the records of the log.
 type Sink<'a> = dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError> + 'a;
 
-/// Reads records and calls the pacer now and then.
+/// Reads records and calls the pacer now and then. It is a step of the work.
 fn read_paced<D: Disk>(
     disk: &D,
     base: Option<&Base>,
     until: Lsn,
-    pace: &mut dyn Pace,
+    steps: &mut Steps<'_>,
     sink: &mut Sink<'_>,
 ) -> Result<Option<Read>, OpenError> {
+    let first = base.map_or(0, |base| base.lsn.0);
+    let count = until.0.saturating_sub(first).max(1);
     let mut unpaced = 0;
-    read_durable(disk, base, until, &mut |record| {
+    let read = read_durable(disk, base, until, &mut |record| {
         unpaced += record.bytes.len();
         if PACED_BYTES <= unpaced {
             unpaced = 0;
-            pace.pace()?;
+            steps.pace_at((record.lsn.0 - first) as f64 / count as f64)?;
         }
         sink(record.lsn, record.bytes)
-    })
+    })?;
+    steps.end_step();
+    Ok(read)
 }

@@ -15,6 +15,9 @@ pub struct Stopped;
 pub trait Pace {
     /// Returns when the next piece may be done.
     fn pace(&mut self) -> Result<(), Stopped>;
+
+    /// Learns which share of all work is done, from 0 to 1. Not everybody shows it.
+    fn progress(&mut self, _done: f64) {}
 }
 
 /// Pauses so long after each piece of work that the work takes its share of the time.
@@ -24,18 +27,20 @@ pub struct Pacer<'a, C> {
     pause: &'a mut dyn FnMut(Duration) -> Result<(), Stopped>,
     /// Share of the time, as a number above 0 and up to 1.
     share: &'a dyn Fn() -> f64,
+    progress: &'a mut dyn FnMut(f64),
     resumed: Duration,
 }
 
 impl<'a, C: Clock> Pacer<'a, C> {
-    /// Creates a pacer for work that begins now.
+    /// Creates a pacer for work that begins now; `progress` is told how much of it is done.
     pub fn new(
         clock: &'a C,
         share: &'a dyn Fn() -> f64,
         pause: &'a mut dyn FnMut(Duration) -> Result<(), Stopped>,
+        progress: &'a mut dyn FnMut(f64),
     ) -> Self {
         let resumed = clock.now();
-        Self { clock, pause, share, resumed }
+        Self { clock, pause, share, progress, resumed }
     }
 }
 
@@ -47,5 +52,9 @@ impl<C: Clock> Pace for Pacer<'_, C> {
         (self.pause)(pause)?;
         self.resumed = self.clock.now();
         Ok(())
+    }
+
+    fn progress(&mut self, done: f64) {
+        (self.progress)(done);
     }
 }

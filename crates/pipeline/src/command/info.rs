@@ -187,6 +187,8 @@ fn persistence(tx: &Tx, lines: &mut Lines) {
     lines.field("snapshot_lsn", snapshots.lsn.0);
     lines.field("snapshot_entries", snapshots.entries);
     lines.bytes("snapshot_size_bytes", snapshots.file_bytes);
+    let percent = f64::from(snapshots.done_permille) / 10.0;
+    lines.field("snapshot_progress_percent", format_args!("{percent:.1}"));
     lines.field("snapshots_made", snapshots.made);
     lines.field("snapshots_failed", snapshots.failed);
     if let Some(error) = &snapshots.error {

@@ -2,7 +2,7 @@
 
 use busload_io::{Disk, sim::SimDisk};
 use busload_log::{Lsn, remove_covered};
-use busload_snapshot::{Snapshot, format::snapshot_name};
+use busload_snapshot::{Pace, Snapshot, Stopped, format::snapshot_name};
 use busload_tables::{
     KeyHash, TableId,
     effect::{self, PartPosition},
@@ -61,6 +61,35 @@ fn the_log_behind_the_older_of_two_snapshots_goes_and_either_one_suffices() {
         let world = world.restart(seed + 200);
         assert_eq!(world.loaded, Some(made[made.len() - 2]), "seed {seed}: byte {offset}");
         assert_eq!(world.contents(), contents, "seed {seed}");
+    }
+}
+
+/// Pacer that notes the progress.
+#[derive(Default)]
+struct Noted(Vec<f64>);
+
+impl Pace for Noted {
+    fn pace(&mut self) -> Result<(), Stopped> {
+        Ok(())
+    }
+
+    fn progress(&mut self, done: f64) {
+        self.0.push(done);
+    }
+}
+
+#[test]
+fn progress_rises_to_the_whole_while_a_snapshot_is_made() {
+    let mut world = World::start(SimDisk::new(), 3);
+    // With two partitions: the log once for all; for each the snapshot before, the log, writing.
+    for steps in [1 + 2 * 2, 1 + 2 * 3] {
+        world.work(9_000);
+        let mut noted = Noted::default();
+        world.make_paced(1, &mut noted).unwrap().expect("there are further records");
+        let Noted(noted) = noted;
+        assert!(noted.is_sorted(), "{noted:?}");
+        assert_eq!(noted.last(), Some(&1.0));
+        assert!(noted[0] < 1.0 / f64::from(steps), "within the first reading: {noted:?}");
     }
 }
 

@@ -267,9 +267,17 @@ impl World {
     pub fn make(&mut self) -> Result<Option<Summary>, MakeError> {
         // From one partition to many, so that they are split and merged from one to the next.
         let partition_bits = self.draw(7) as u32;
+        self.make_paced(partition_bits, &mut AtOnce)
+    }
+
+    pub fn make_paced(
+        &mut self,
+        partition_bits: u32,
+        pace: &mut dyn Pace,
+    ) -> Result<Option<Summary>, MakeError> {
         let seed = self.rng.next_u64();
         let wanted = Wanted { durable: self.progress.durable(), seed, partition_bits };
-        busload_snapshot::make(&self.disk, self.newest().as_ref(), wanted, &mut AtOnce)
+        busload_snapshot::make(&self.disk, self.newest().as_ref(), wanted, pace)
     }
 
     pub fn contents(&self) -> Contents {

@@ -280,7 +280,10 @@ fn log(span: &Span<'_>) -> Vec<Line> {
         whole(log.now.count("segments"))
     )));
     let snapshots = span.now.part("snapshots");
-    let running = if snapshots.is("running") { ", one is being made" } else { "" };
+    let running = match snapshots.is("running") {
+        true => format!(", another {:.0} % done", snapshots.number("progress_percent")),
+        false => String::new(),
+    };
     lines.push(Line::plain(format!(
         "{} snapshots made, {} failed{running}",
         whole(snapshots.count("made")),

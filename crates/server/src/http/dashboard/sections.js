@@ -284,7 +284,7 @@ function drawLists(stats) {
     ["durable record", whole(log.durable_lsn)],
   ]);
   describe("snapshots", snapshots === null ? [["state", stats.state]] : [
-    ["now", snapshots.running ? "one is being made" : "idle"],
+    ["now", snapshots.running ? `making one: ${Math.round(snapshots.progress_percent)} %` : "idle"],
     ["made", whole(snapshots.made)],
     ["failed", bad(snapshots.failed)],
     ["newest", snapshots.finished_ms === null ? "before this start, or none"

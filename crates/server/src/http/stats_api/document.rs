@@ -169,6 +169,7 @@ fn snapshots(log: &LogReading) -> Value {
     json!({
         "running": snapshots.running,
         "made": snapshots.made,
+        "progress_percent": f64::from(snapshots.done_permille) / 10.0,
         "failed": snapshots.failed,
         "lsn": snapshots.lsn.0,
         "finished_ms": snapshots.finished_ms,

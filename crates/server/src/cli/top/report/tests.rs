@@ -78,7 +78,7 @@ fn reading(seconds: u64) -> Reading {
             "size_bytes": 4_194_304, "segments": 2,
         },
         "snapshots": {
-            "running": true, "made": 3, "failed": 0, "lsn": 80,
+            "running": true, "progress_percent": 36.7, "made": 3, "failed": 0, "lsn": 80,
             "finished_ms": 1_700_000_000_000_u64, "entries": 1_000, "file_bytes": 65_536,
         },
         "latency": [{
@@ -137,7 +137,7 @@ fn a_report_shows_what_happened_in_between() {
         LOG
         10 KiB/s in 10 writes/s, 10 syncs/s of 250 us on average, 9,999 us at most
         durable up to LSN 88 of 90; 4 MiB in 2 segments
-        3 snapshots made, 0 failed, one is being made
+        3 snapshots made, 0 failed, another 37 % done
           the last 1m 42s ago: 1,000 entries, 64 KiB, up to LSN 80
 
         LATENCY since start                          times        p50        p99        max
