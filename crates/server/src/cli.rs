@@ -32,6 +32,7 @@ mod http_client;
 mod log_repair;
 mod log_tools;
 pub mod progress;
+mod read_meter;
 mod resp_client;
 mod settings_page;
 mod snapshot_tools;

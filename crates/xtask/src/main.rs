@@ -23,9 +23,9 @@ mod chromium;
 mod ci;
 mod clients;
 mod debian;
+mod deny;
 #[cfg(test)]
 mod guide;
-mod deny;
 mod limits;
 mod package;
 mod planted;

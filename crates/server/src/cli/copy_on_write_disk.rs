@@ -29,6 +29,8 @@ mod rehearsal;
 
 use rehearsal::Rehearsal;
 
+use super::read_meter::ReadMeter;
+
 /// Fails if no file could be created in the directory, which need not exist. Leaves nothing there.
 pub fn try_directory(path: &Path) -> io::Result<()> {
     Rehearsal::of(path)?.try_create(&path.join("file"))
@@ -44,6 +46,8 @@ pub struct CopyOnWriteDisk {
     path: PathBuf,
     files: Arc<Mutex<BTreeMap<FileName, CopyOnWriteFile>>>,
     rehearsal: Option<Arc<Rehearsal>>,
+    /// Meter that shows how many bytes were read.
+    meter: ReadMeter,
 }
 
 /// Handle of a copy-on-write file. Clones share the file.
@@ -76,7 +80,8 @@ impl CopyOnWriteDisk {
     }
 
     fn open_for(path: &Path, rehearsal: Option<Arc<Rehearsal>>) -> Result<Self, DiskError> {
-        let disk = Self { path: path.to_owned(), files: Arc::default(), rehearsal };
+        let meter = ReadMeter::default();
+        let disk = Self { path: path.to_owned(), files: Arc::default(), rehearsal, meter };
         let entries = match std::fs::read_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(disk),
             entries => entries.map_err(|error| failed(DiskOperation::List, path, error))?,
@@ -90,6 +95,11 @@ impl CopyOnWriteDisk {
             }
         }
         Ok(disk)
+    }
+
+    /// Returns the meter of what is read from this disk.
+    pub fn meter(&self) -> &ReadMeter {
+        &self.meter
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<FileName, CopyOnWriteFile>> {
@@ -272,9 +282,12 @@ impl Disk for CopyOnWriteDisk {
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, DiskError> {
-        file.contents()
+        let count = file
+            .contents()
             .read(offset, into)
-            .map_err(|error| failed(DiskOperation::Read, &file.path, error))
+            .map_err(|error| failed(DiskOperation::Read, &file.path, error))?;
+        self.meter.add(count as u64);
+        Ok(count)
     }
 
     fn write_at(

@@ -17,6 +17,7 @@ use std::{
 use busload_io::{Disk, OsRng, RealDisk, Rng};
 use busload_log::{
     LogWriter, Lsn, OpenError, Options, Progress, RecordRef, ReplayError, Reservation, SyncPolicy,
+    copy::number_of_name,
     tools::{self, Lost, Salvaged},
 };
 use busload_snapshot::Snapshot;
@@ -27,7 +28,8 @@ use busload_tables::{
 
 use super::{
     log_tools::{Out, Text, failure, open},
-    snapshot_tools::newest_valid,
+    read_meter::file_bytes,
+    snapshot_tools::{newest_bytes, newest_valid},
 };
 use crate::{config::log_directory, failure::Failure};
 
@@ -41,21 +43,23 @@ pub fn repair(data: Option<&Path>, to: &Path) -> Result<(), Failure> {
     let mut counts = Counts::default();
     let incomplete =
         |error: ReplayError| Failure::run(format!("{} is incomplete: {error}", to.display()));
-    let snapshot = newest_valid(&disk, &mut out)?;
+    let log_bytes = file_bytes(&disk, |name| number_of_name(name).is_some());
+    // The snapshot is checked before it is copied.
+    let meter = disk.meter().show("repairing the log", log_bytes + 2 * newest_bytes(&disk));
+    let snapshot = newest_valid(&disk, &mut |problem| {
+        meter.above(|| out.line(format_args!("problem  {problem}")));
+    })?;
     if let Some(snapshot) = &snapshot {
         copy_snapshot(&disk, snapshot, &mut replayer, &mut target).map_err(incomplete)?;
-        out.line(format_args!(
-            "snapshot {} entries up to LSN {}",
-            snapshot.entries(),
-            snapshot.header().lsn
-        ));
+        let (entries, lsn) = (snapshot.entries(), snapshot.header().lsn);
+        meter.above(|| out.line(format_args!("snapshot {entries} entries up to LSN {lsn}")));
     }
     let base = snapshot.as_ref().map(Snapshot::base);
     let salvaged = tools::salvage(&disk, base.as_ref(), &mut |found| {
         match found {
             Salvaged::Lost(lost) => {
                 counts.add_lost(lost);
-                out.line(format_args!("lost     {}", Range(lost)));
+                meter.above(|| out.line(format_args!("lost     {}", Range(lost))));
             }
             Salvaged::Record(record) => match replayer.push(record.bytes) {
                 Ok(()) => {
@@ -64,13 +68,16 @@ pub fn repair(data: Option<&Path>, to: &Path) -> Result<(), Failure> {
                 }
                 Err(error) => {
                     counts.left_out += 1;
-                    out.line(format_args!("left out LSN {}: {error}", record.lsn));
-                    show_keys(&mut out, record);
+                    meter.above(|| {
+                        out.line(format_args!("left out LSN {}: {error}", record.lsn));
+                        show_keys(&mut out, record);
+                    });
                 }
             },
         }
         Ok(())
     });
+    drop(meter);
     salvaged.map_err(|error| match error {
         OpenError::Replay { source, .. } => incomplete(source),
         error => failure(error, &directory),

@@ -1,11 +1,11 @@
 //! `busload log verify` and `busload log dump`: read a log without changing it.
 
 use std::{
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, IsTerminal, Write},
     path::Path,
 };
 
-use busload_log::{Lsn, OpenError, RecordRef, RecoveryReport, tools};
+use busload_log::{Lsn, OpenError, RecordRef, RecoveryReport, bytes_behind, tools};
 use busload_pipeline::tx::StartError;
 use busload_tables::effect::{self, Catalogue, Effect};
 
@@ -25,7 +25,12 @@ const SHOWN_BYTES_MAX: usize = 64;
 pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
     let base = base_of_log(&disk)?;
-    let report = tools::verify(&disk, base.as_ref()).map_err(|error| failure(error, &directory))?;
+    // Each segment is read once by itself, and once in its place, as a start reads it.
+    let total = 2 * bytes_behind(&disk, base.as_ref()).unwrap_or(0);
+    let meter = disk.meter().show("checking the log", total);
+    let report = tools::verify(&disk, base.as_ref());
+    drop(meter);
+    let report = report.map_err(|error| failure(error, &directory))?;
     let mut out = Out::new();
     for segment in &report.segments {
         out.line(format_args!(
@@ -63,10 +68,13 @@ pub fn dump(data: Option<&Path>, from: u64) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
     let mut out = Out::new();
     let base = base_of_log(&disk)?;
+    let total = bytes_behind(&disk, base.as_ref()).unwrap_or(0);
+    let meter = disk.meter().show_beside_output("reading the log", total);
     let dumped = tools::dump(&disk, base.as_ref(), Lsn(from), &mut |record| {
         dump_record(&mut out, record);
         if out.is_closed() { Err("nobody reads any more".into()) } else { Ok(()) }
     });
+    drop(meter);
     let closed = out.is_closed();
     out.finish();
     match dumped {
@@ -213,16 +221,22 @@ impl std::fmt::Display for Text<'_> {
 /// Standard output, which may be closed at any time; the rest is then not printed.
 pub(super) struct Out {
     writer: BufWriter<io::Stdout>,
+    /// True where a person reads, and perhaps a bar is shown: each line goes out by itself.
+    is_terminal: bool,
     closed: bool,
 }
 
 impl Out {
     pub(super) fn new() -> Self {
-        Self { writer: BufWriter::new(io::stdout()), closed: false }
+        let (stdout, closed) = (io::stdout(), false);
+        Self { is_terminal: stdout.is_terminal(), writer: BufWriter::new(stdout), closed }
     }
 
     pub(super) fn line(&mut self, line: std::fmt::Arguments<'_>) {
         self.closed |= writeln!(self.writer, "{line}").is_err();
+        if self.is_terminal {
+            self.closed |= self.writer.flush().is_err();
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {

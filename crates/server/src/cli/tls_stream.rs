@@ -9,9 +9,9 @@ use std::{
 use busload_tls::{ClientConnection, Files, ServerName, StreamOwned, client_config};
 
 /// Connection whose bytes are sent and received in order.
-pub trait Stream: Read + Write {}
+pub trait Stream: Read + Write + Send {}
 
-impl<S: Read + Write> Stream for S {}
+impl<S: Read + Write + Send> Stream for S {}
 
 /// Encrypts a connection to the server with these files, if there are any. The server must have
 /// exactly the certificate in them, whatever its address is.

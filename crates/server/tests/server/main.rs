@@ -23,6 +23,7 @@ mod kill_chunks;
 mod names;
 mod overload;
 mod postgres;
+mod progress;
 mod remotesapi;
 #[cfg(target_os = "linux")]
 mod service_manager;

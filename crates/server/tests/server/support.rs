@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod fixtures;
+pub mod pty;
 pub mod served;
 
 use std::{

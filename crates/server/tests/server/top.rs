@@ -3,9 +3,8 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener},
-    os::fd::OwnedFd,
     process::{Child, Stdio},
     sync::{
         Arc, Mutex,
@@ -16,11 +15,10 @@ use std::{
 
 use rustix::{
     process::{Pid, Signal, kill_process},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
+    termios::{LocalModes, tcgetattr},
 };
 
-use crate::support::{Ended, busload, eventually};
+use crate::support::{Ended, busload, eventually, pty::Pty};
 
 /// Server whose counters grow by the same in each second that it counts: one per request.
 struct Counting {
@@ -123,53 +121,27 @@ fn a_server_that_does_not_answer_is_one_clear_line() {
 
 /// A terminal, with `busload top` in it.
 struct Terminal {
-    controller: OwnedFd,
-    user: OwnedFd,
-    shown: Arc<Mutex<String>>,
+    pty: Pty,
     top: Child,
 }
 
 impl Terminal {
     fn start(server: &Counting) -> Self {
-        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&controller).unwrap();
-        unlockpt(&controller).unwrap();
-        let name = ptsname(&controller, Vec::new()).unwrap();
-        let user: OwnedFd =
-            File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap().into();
-        let end = || Stdio::from(user.try_clone().unwrap());
-        resize(&user, 100, 40);
-        let top = server.top(&[]).stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().unwrap();
-        let shown: Arc<Mutex<String>> = Arc::default();
-        let mut output = File::from(controller.try_clone().unwrap());
-        let kept = Arc::clone(&shown);
-        thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = output.read(&mut bytes) {
-                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        });
-        let terminal = Self { controller, user, shown, top };
-        terminal.wait_for("12,345 requests/s");
+        let pty = Pty::open();
+        let mut top = server.top(&[]);
+        top.stdin(pty.stream()).stdout(pty.stream()).stderr(Stdio::null());
+        let terminal = Self { top: top.spawn().unwrap(), pty };
+        terminal.pty.wait_for("12,345 requests/s");
         terminal
-    }
-
-    fn wait_for(&self, text: &str) {
-        eventually(text, || self.shown.lock().unwrap().contains(text));
     }
 
     /// Asserts that the process ends well, and that the terminal is as it was before.
     fn assert_restored(mut self) {
         assert_eq!(self.top.wait().unwrap().code(), Some(0));
-        self.wait_for("\x1b[?25h\x1b[?1049l");
-        let modes = tcgetattr(&self.user).unwrap().local_modes;
+        self.pty.wait_for("\x1b[?25h\x1b[?1049l");
+        let modes = tcgetattr(&self.pty.user).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG));
     }
-}
-
-fn resize(terminal: &OwnedFd, columns: u16, rows: u16) {
-    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(terminal, size).unwrap();
 }
 
 #[test]
@@ -177,13 +149,13 @@ fn a_terminal_is_filled_again_each_second_and_restored_when_the_user_quits() {
     let server = Counting::start("200 OK");
     for key in [&b"q"[..], b"\x03"] {
         let terminal = Terminal::start(&server);
-        let modes = tcgetattr(&terminal.user).unwrap().local_modes;
+        let modes = tcgetattr(&terminal.pty.user).unwrap().local_modes;
         assert!(!modes.intersects(LocalModes::ICANON | LocalModes::ECHO), "keys are read at once");
         // The next second is drawn over the last one.
         eventually("two frames", || {
-            terminal.shown.lock().unwrap().matches("\x1b[H\x1b[1mbusload 9.9.9").count() >= 2
+            terminal.pty.shown().matches("\x1b[H\x1b[1mbusload 9.9.9").count() >= 2
         });
-        File::from(terminal.controller.try_clone().unwrap()).write_all(key).unwrap();
+        File::from(terminal.pty.controller.try_clone().unwrap()).write_all(key).unwrap();
         terminal.assert_restored();
     }
 }
@@ -192,13 +164,13 @@ fn a_terminal_is_filled_again_each_second_and_restored_when_the_user_quits() {
 fn a_terminal_of_another_size_gets_a_frame_that_fits() {
     let server = Counting::start("200 OK");
     let terminal = Terminal::start(&server);
-    resize(&terminal.user, 12, 3);
+    terminal.pty.resize(12, 3);
     let process = Pid::from_raw(i32::try_from(terminal.top.id()).unwrap()).unwrap();
     kill_process(process, Signal::WINCH).unwrap();
     // Three rows of twelve columns, and nothing behind them.
     let frame = "\x1b[H\x1b[1mbusload 9.9.\x1b[0m\x1b[K\r\n\x1b[32mhealth: ok\x1b[0m\x1b[K\r\n\
                  \x1b[0m\x1b[K\x1b[J";
-    terminal.wait_for(frame);
+    terminal.pty.wait_for(frame);
     kill_process(process, Signal::TERM).unwrap();
     terminal.assert_restored();
 }
