@@ -9,6 +9,7 @@
 //!              +--> delay_proxy: a distance to a server
 //!              +--> remote, store: an S3 server in this process, as far away as asked for
 //!              +--> measure --> load: one thread, one epoll, requests built ahead
+//!              +--> progress: of loading, on stderr
 //!              +--> counters: what a load saw; failures: what was refused or wrong
 //! ```
 //!
@@ -35,6 +36,7 @@ mod machine;
 mod measure;
 mod naive_server;
 mod null_server;
+mod progress;
 mod random;
 mod remote;
 mod requests;

@@ -35,6 +35,10 @@ pub const FILL_PIPELINE: usize = 128;
 /// Bytes of such a pipeline, unless one request is larger.
 pub const FILL_PIPELINE_BYTES: usize = 1024 * 1024;
 
+/// Time after which work that prepares a measurement shows its progress, and between two lines
+/// where stderr is no terminal.
+pub const PROGRESS_NS: u64 = 2_000_000_000;
+
 /// A reply that takes longer is counted as slow.
 pub const SLOW_REPLY_NS: u64 = 5_000_000;
 

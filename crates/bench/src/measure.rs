@@ -14,6 +14,7 @@ use crate::{
     },
     limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES, SLOW_REPLY_NS},
     load::{Driver, Group, OpenLoop, is_set},
+    progress::Progress,
     random::Random,
     requests::{KeySpace, Pools, letters, write_set},
     schedule::Schedule,
@@ -102,7 +103,9 @@ pub fn fill_by(
     keys: Range<u64>,
 ) -> Result<()> {
     let mut group = Group::connect(address, clients)?;
-    group.run_closed(&mut Fill { write, ..Fill::new(clients, space, keys) })?;
+    let progress = Progress::begin("loading", "keys", keys.start, keys.end);
+    let (done, fill) = (keys.start, Fill { write, ..Fill::new(clients, space, keys) });
+    group.run_closed(&mut ShownFill { fill, done, progress })?;
     let refused = group.failed().refused;
     if let Some(example) = refused.example {
         bail!("the server refused {} writes: {example}", refused.count);
@@ -247,6 +250,28 @@ impl Driver for Fill {
     }
 
     fn finished(&mut self, _connection: usize, _requests: u32, _sent_ns: u64, _now_ns: u64) {}
+}
+
+/// Filling whose progress is shown.
+struct ShownFill {
+    fill: Fill,
+    done: u64,
+    progress: Progress,
+}
+
+impl Driver for ShownFill {
+    fn advance(&mut self, connection: usize, now_ns: u64) -> u32 {
+        self.fill.advance(connection, now_ns)
+    }
+
+    fn bytes(&self, connection: usize) -> &[u8] {
+        self.fill.bytes(connection)
+    }
+
+    fn finished(&mut self, _connection: usize, requests: u32, _sent_ns: u64, _now_ns: u64) {
+        self.done += u64::from(requests);
+        self.progress.show(self.done);
+    }
 }
 
 #[cfg(test)]

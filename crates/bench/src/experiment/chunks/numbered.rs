@@ -6,6 +6,7 @@ use anyhow::Result;
 use busload_chunks::{ChunkAddress, FileKind};
 
 use crate::{
+    progress::Progress,
     random::Random,
     store::{Filler, Store, fill},
 };
@@ -31,6 +32,8 @@ impl Design {
         let mut contents = Vec::new();
         let mut numbers = 0_u64..;
         let bytes = usize::try_from(self.chunk_bytes).expect("chunks fit into memory");
+        let total = u64::try_from(self.files * self.chunks).expect("chunks fit into memory");
+        let mut progress = Progress::begin("making the store", "chunks", 0, total);
         for _ in 0..self.files {
             store.add_file(FileKind::Classic, |push| {
                 for number in numbers.by_ref().take(self.chunks) {
@@ -39,6 +42,7 @@ impl Design {
                     contents.extend_from_slice(&number.to_le_bytes());
                     fill(&mut contents, seed, self.filler, bytes);
                     push(&contents)?;
+                    progress.show(number + 1);
                 }
                 Ok(())
             })?;

@@ -18,6 +18,7 @@ use busload_chunks::{ChunkAddress, FileKind};
 
 use super::arguments::Design;
 use crate::{
+    progress::Progress,
     random::Random,
     stats::float_of,
     store::{Filler, Store, fill},
@@ -63,13 +64,16 @@ impl TreeStore {
             known: HashSet::new(),
             random: Random::new(design.seed),
         };
-        for push in 0..design.pushes {
+        let total = u64::try_from(design.pushes).expect("a number of pushes");
+        let mut progress = Progress::begin("making the store", "pushes", 0, total);
+        for (done, push) in (1..).zip(0..design.pushes) {
             let is_classic = float_of(push) + 0.5 < float_of(design.pushes) * design.classic;
             let kind = if is_classic { FileKind::Classic } else { FileKind::Archive };
             let chunks = tree.push(design);
             tree.store.add_file(kind, |push| {
                 chunks.iter().try_for_each(|contents| push(contents).map(drop))
             })?;
+            progress.show(done);
         }
         tree.store.write_manifest(tree.root)?;
         let leaves = tree.leaves.iter().filter_map(|leaf| tree.store.find(leaf));

@@ -16,13 +16,12 @@ use crate::{
     cli::bail_usage,
     clock::now_ns,
     limits::{LOAD_PIECE_ROWS, LOAD_TRANSACTION_ROWS},
-    stats::{float, ratio},
+    progress::Progress,
+    stats::float,
 };
 
 /// First words of the comment of a table that this program made.
 const OWNER: &str = "busload-bench:";
-/// Nanoseconds between two lines of progress.
-const PROGRESS_NS: u64 = 2_000_000_000;
 
 /// State of the table in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +108,9 @@ impl Database {
     fn load(&self, missing: Range<u64>) -> Result<()> {
         let Range { start: first, end: rows } = missing;
         eprintln!("{RELATION}: loading {} of {rows} rows", rows - first);
-        let (started_ns, mut told_ns) = (now_ns(), now_ns());
+        let started_ns = now_ns();
+        // Without the index, which is made at the end.
+        let mut progress = Progress::begin(format!("{RELATION}: loading"), "rows", first, rows);
         let mut loaded = first;
         while loaded < rows {
             let end = rows.min(loaded + LOAD_TRANSACTION_ROWS);
@@ -117,16 +118,9 @@ impl Database {
             self.copy(loaded..end).context("COPY")?;
             self.execute(&format!("{}; COMMIT", Found::Partly(end, rows).comment()))?;
             loaded = end;
-            if PROGRESS_NS <= now_ns() - told_ns {
-                told_ns = now_ns();
-                let seconds = float(told_ns - started_ns) / 1e9;
-                let left = ratio(seconds * float(rows - loaded), float(loaded - first));
-                let left = left.unwrap_or_default();
-                eprintln!(
-                    "{RELATION}: {loaded} of {rows} rows, {left:.0} s left without the index"
-                );
-            }
+            progress.show(loaded);
         }
+        drop(progress);
         eprintln!("{RELATION}: making the index");
         self.execute(&format!("VACUUM (FREEZE, ANALYZE) {RELATION}"))?;
         self.execute(&format!(
