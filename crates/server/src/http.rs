@@ -22,6 +22,7 @@ mod access;
 mod account;
 mod cache_api;
 mod connection;
+mod costs;
 mod dashboard;
 mod dolt_host;
 mod frames;

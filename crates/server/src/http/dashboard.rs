@@ -15,7 +15,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
 
 const FRAME: &str = include_str!("dashboard/page.html");
-const STYLE: &str = include_str!("dashboard/style.css");
+/// Style of all pages for people.
+pub(super) const STYLE: &str = include_str!("dashboard/style.css");
 /// Parts of the script, in the order in which they are joined: each uses those before it.
 const SCRIPTS: [&str; 7] = [
     include_str!("dashboard/format.js"),
@@ -55,21 +56,26 @@ impl Joined {
 }
 
 /// Returns the name of an inline text in a policy (CSP Level 3, 6.7.3.3).
-fn hash(text: &str) -> String {
+pub(super) fn hash(text: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text)))
 }
 
 /// Answers with the page.
 pub async fn page() -> Response {
+    answer(&PAGE.page, &PAGE.policy)
+}
+
+/// Makes the answer of a page with its policy.
+pub(super) fn answer(page: &'static str, policy: &'static str) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, PAGE.policy.as_str()),
+        (header::CONTENT_SECURITY_POLICY, policy),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         // The page and what it reads are of one version.
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    (headers, PAGE.page.as_str()).into_response()
+    (headers, page).into_response()
 }
 
 #[cfg(test)]

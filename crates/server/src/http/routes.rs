@@ -16,8 +16,8 @@ use axum::{
 use busload_remotesapi::{self as remotesapi, Remotesapi};
 
 use super::{
-    access, cache_api, dashboard, dolt_host::DoltHost, front::Front, limits::MESSAGE_BYTES_MAX,
-    pages, stats_api,
+    access, cache_api, costs, dashboard, dolt_host::DoltHost, front::Front,
+    limits::MESSAGE_BYTES_MAX, pages, stats_api,
 };
 use crate::{grpc, status::Status};
 
@@ -79,6 +79,7 @@ struct Served {
 static ROUTES: &[Route] = &[
     // Pages for people and monitoring.
     route("/", Password, Page(|_| get(dashboard::page))),
+    route("/costs", Password, Page(|_| get(costs::page))),
     route("/api/stats", Password, Page(|served| {
         get(stats_api::stats).with_state((served.status(), Arc::clone(&served.front)))
     })),

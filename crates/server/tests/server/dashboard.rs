@@ -99,7 +99,7 @@ fn a_person_sees_the_load_move_and_agree_with_the_counters() {
     let Some(mut browser) = Browser::start() else { return };
     let directory = tempdir().unwrap();
     let server = server_with_all_kinds(&directory.path().join("d"));
-    for path in ["/", "/api/stats"] {
+    for path in ["/", "/api/stats", "/costs"] {
         assert_eq!(server.http(path).0, "HTTP/1.1 401 Unauthorized");
     }
 
@@ -294,6 +294,32 @@ fn a_postgres_that_is_down_and_a_server_that_is_gone_are_the_largest_thing() {
     let errors = browser.errors();
     let is_refused = |error: &String| error.contains("ERR_CONNECTION_");
     assert!(errors.iter().all(is_refused), "only requests failed: {errors:?}");
+}
+
+#[test]
+fn the_page_of_costs_is_a_link_away_and_fits_a_phone() {
+    let Some(mut browser) = Browser::start() else { return };
+    let directory = tempdir().unwrap();
+    let server = Server::start(&directory.path().join("d"), &[]);
+    browser.open_dashboard(server.address("http"));
+    let link = browser.value("document.querySelector('#saved a').href");
+    browser.open(link.as_str().unwrap());
+    browser.until("document.title === 'busload: Why batches'");
+    // The price list, and the naive server beside ours.
+    assert_eq!(browser.value("document.querySelectorAll('tbody tr').length"), 15 + 4);
+    let background = "getComputedStyle(document.body).backgroundColor";
+    browser.change_screen(DARK);
+    let dark = browser.value(background);
+    browser.picture("costs-dark");
+    browser.change_screen(PHONE);
+    assert_ne!(dark, browser.value(background));
+    has_no_horizontal_scroll(&mut browser);
+    browser.picture("costs-phone");
+    assert_eq!(
+        browser.value("document.querySelector('header a').href"),
+        browser.value("location.origin + '/'")
+    );
+    assert_eq!(browser.errors(), Vec::<String>::new());
 }
 
 #[test]

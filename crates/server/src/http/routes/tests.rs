@@ -60,6 +60,7 @@ fn only_routes_that_say_so_ask_for_no_password() {
         ("/metrics", Password),
         ("/api/cache", Password),
         ("/api/stats", Password),
+        ("/costs", Password),
         ("/api/cache/db/drop", Password),
         ("/grpc.health.v1.Health/Check", Password),
         ("/nothing", Password),

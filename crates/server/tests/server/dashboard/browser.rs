@@ -204,9 +204,16 @@ impl Browser {
         self.until(&format!("{now} < Number(document.documentElement.dataset.uptime)"));
     }
 
-    /// Shows the page on another screen, and waits until it is drawn for it.
+    /// Shows the dashboard on another screen, and waits until it is drawn for it.
     #[track_caller]
     pub fn show_on(&mut self, screen: Screen) {
+        self.change_screen(screen);
+        self.until_next_answer();
+    }
+
+    /// Shows any page on another screen. What is asked of it from then on is measured there.
+    #[track_caller]
+    pub fn change_screen(&mut self, screen: Screen) {
         let Screen { width, height, is_dark } = screen;
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700,
@@ -215,7 +222,6 @@ impl Browser {
         let scheme = if is_dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
-        self.until_next_answer();
     }
 
     /// Presses keys, one after the other: names of keys as `KeyboardEvent.key` has them.
