@@ -6,6 +6,7 @@
 //!                                Deadline    grpc-timeout, else the table's timeout
 //!                                addresses   20 bytes each, else INVALID_ARGUMENT
 //!                                status      of an error of the store
+//!                                CallTimes   how long it took until the answer could be sent
 //!                                Shown       the part of a client's text that an error repeats
 //! ```
 //!
@@ -20,9 +21,11 @@ pub mod limits;
 mod memory;
 mod shown;
 mod status;
+mod times;
 
 pub use addresses::{addresses, check_count};
 pub use deadline::{Deadline, DeadlineTimer};
 pub use memory::{CallMemory, MemoryAccount, Reservation, check_memory};
 pub use shown::{SHOWN_BYTES_MAX, Shown};
 pub use status::status;
+pub use times::{CallTimer, CallTimes, TimedCall};

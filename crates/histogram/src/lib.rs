@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  Histogram (atomics) --read--> Reading: count, mean, quantiles, cumulative counts by bound
+//!  SharedHistogram: the same for many threads that write
 //! ```
 //!
 //! The buckets are log-linear. A *tick* is a quarter of a microsecond; durations below four ticks
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod reading;
+mod shared;
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -22,6 +24,7 @@ use std::{
 };
 
 pub use reading::Reading;
+pub use shared::SharedHistogram;
 
 /// Nanoseconds of one tick.
 const TICK_NS: u64 = 250;

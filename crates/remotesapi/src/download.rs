@@ -77,6 +77,13 @@ async fn answer(Extract(downloads): Extract<Arc<Downloads>>, request: Request) -
     downloads.answer(&parts).await.unwrap_or_else(Refusal::into_response)
 }
 
+/// Time at which a request arrived, and until which its answer must begin.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    arrived: tokio::time::Instant,
+    deadline: Instant,
+}
+
 /// State that answers to downloads need.
 #[derive(Debug)]
 struct Downloads {
@@ -118,6 +125,7 @@ impl Downloads {
     ) -> Result<Response, Refusal> {
         check_memory(&request.extensions).map_err(|status| Refusal::later(status.message()))?;
         let deadline = (arrived + repository.timeout).into_std();
+        let due = Due { arrived, deadline };
         let source = self.source(target, repository, deadline).await?;
         let etag = etag(&target.resource);
         let quota = request.extensions.get::<Arc<ConnectionQuota>>().map(|quota| &**quota);
@@ -127,11 +135,11 @@ impl Downloads {
             Plan::NotModified => Ok(headers.not_modified()),
             Plan::Head => Ok(headers.whole(Body::empty())),
             Plan::Whole(part) => {
-                let body = self.body((&source, &part), repository, quota, deadline).await?;
+                let body = self.body((&source, &part), repository, quota, due).await?;
                 Ok(headers.whole(body))
             }
             Plan::Part(part) => {
-                let body = self.body((&source, &part), repository, quota, deadline).await?;
+                let body = self.body((&source, &part), repository, quota, due).await?;
                 Ok(headers.part(&part, body))
             }
         }
@@ -194,7 +202,7 @@ impl Downloads {
         (source, part): (&Source, &Part),
         repository: &Repository,
         quota: Option<&ConnectionQuota>,
-        deadline: Instant,
+        Due { arrived, deadline }: Due,
     ) -> Result<Body, Refusal> {
         let full = || {
             Refusal::later(
@@ -208,7 +216,10 @@ impl Downloads {
         let (remotesapi, kind) = (Arc::clone(&self.remotesapi), source.kind(part));
         let mut pieces = source.stream(part, repository.timeout);
         let first = pieces.next().map(Option::transpose);
-        let first = match within_deadline(deadline, repository, first).await? {
+        let timer = repository.times.since(kind.timed(), arrived);
+        let first = within_deadline(deadline, repository, first).await;
+        timer.end();
+        let first = match first? {
             Some(first) => first,
             None if part.range.is_empty() => return Ok(Body::empty()),
             None => return Err(Refusal::later("the bytes of the file ended before they began")),

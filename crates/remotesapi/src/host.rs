@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
+use busload_calls::CallTimes;
 use busload_dolt::Store;
 use tokio::runtime::Handle;
 use tonic::Extensions;
@@ -46,6 +47,8 @@ pub struct Repository {
     pub layout: DoltLayout,
     /// The chunks and table files themselves.
     pub store: Store,
+    /// Times of downloads, by their kind.
+    pub times: Arc<CallTimes>,
 }
 
 /// Kind of chunk locations that the server advertises to Dolt's clients.

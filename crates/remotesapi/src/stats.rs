@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use busload_calls::TimedCall;
+
 /// A method of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -88,6 +90,15 @@ impl Download {
             Self::File => "file",
             Self::Range => "range",
             Self::Records => "records",
+        }
+    }
+
+    /// Returns the kind under which its time is measured.
+    pub fn timed(self) -> TimedCall {
+        match self {
+            Self::File => TimedCall::File,
+            Self::Range => TimedCall::Range,
+            Self::Records => TimedCall::Records,
         }
     }
 }

@@ -53,6 +53,7 @@ impl TestHost {
                 timeout: LONG,
                 layout: DoltLayout::Files,
                 store: Store::start(settings).unwrap(),
+                times: Arc::default(),
             })
         };
         self.repositories.set(repositories.iter().map(repository).collect()).unwrap();

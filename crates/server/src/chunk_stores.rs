@@ -14,10 +14,11 @@
 
 use std::{
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use busload_calls::CallTimes;
 use busload_dolt::Store;
 use futures_util::future::join_all;
 use tokio::{
@@ -59,6 +60,8 @@ pub struct ChunkTable {
     pub store: Store,
     /// Queue of RESP clients' requests that wait for the store.
     pub queue: ChunkQueue,
+    /// Times of gRPC calls and downloads.
+    pub times: Arc<CallTimes>,
 }
 
 impl ChunkStores {
@@ -131,7 +134,7 @@ impl ChunkTable {
         let form = sources::form_of(settings);
         let queue = sources::start_queue(store.clone(), form, *timeout, *queue_requests);
         let queue = queue.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
-        Ok(Self { settings: settings.clone(), store, queue })
+        Ok(Self { settings: settings.clone(), store, queue, times: Arc::default() })
     }
 
     async fn wait_for_first_attempt(&self) {

@@ -31,7 +31,7 @@ pub use postgres::{
 /// them.
 pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, signals: &Arc<Signals>, pipeline: &Waker) {
     let Some(runtime) = stores.handle() else { return };
-    for ChunkTable { settings, store, queue } in stores.tables() {
+    for ChunkTable { settings, store, queue, .. } in stores.tables() {
         let finished = Arc::new(FinishedAnswers::new(&settings.name, pipeline.clone()));
         let notifier = Arc::clone(&finished);
         runtime.spawn(async move { notifier.notify().await });

@@ -101,12 +101,19 @@ const RULES: [Rule; 23] = [
     rule("busload-proto", &[], &[&NO_SERVICE, &CONFIGURATION]),
     rule(
         "busload-calls",
-        &["busload-chunks", "busload-dolt", "busload-objects"],
+        &["busload-chunks", "busload-dolt", "busload-histogram", "busload-objects"],
         &[&["axum", "tokio-postgres"], &CONFIGURATION_BUT_SERDE],
     ),
     rule(
         "busload-remotesapi",
-        &["busload-calls", "busload-chunks", "busload-dolt", "busload-objects", "busload-proto"],
+        &[
+            "busload-calls",
+            "busload-chunks",
+            "busload-dolt",
+            "busload-histogram",
+            "busload-objects",
+            "busload-proto",
+        ],
         &[&["tokio-postgres"], &CONFIGURATION_BUT_SERDE],
     ),
     rule("busload-bucket", &[], &[&NO_STORE, &["object_store"], &CONFIGURATION_BUT_SERDE]),

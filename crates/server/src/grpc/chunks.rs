@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use busload_calls::{Deadline, addresses, check_memory, status};
+use busload_calls::{CallTimer, Deadline, TimedCall, addresses, check_memory, status};
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
 use busload_proto::v1::{
     GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest,
@@ -72,6 +72,10 @@ impl Chunks {
 impl Target<'_> {
     fn store(&self) -> &Store {
         &self.table.store
+    }
+
+    fn timer(&self, call: TimedCall) -> CallTimer {
+        self.table.times.begin(call)
     }
 
     fn request(&self, form: Form, local_only: bool) -> ReadRequest {
@@ -157,7 +161,9 @@ impl chunks_server::Chunks for Chunks {
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
+        let timer = target.timer(TimedCall::GetChunk);
         let outcome = target.chunk(address, form, message.only_if_local).await;
+        timer.end();
         // Many answers may have filled the memory in the meantime.
         check_memory(call.extensions())?;
         answer::one(outcome, &target.deadline).map(Response::new)
@@ -172,6 +178,7 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, call.metadata())?;
         addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
+        let timer = target.timer(TimedCall::GetChunks);
         let permit = self.permit(&target.deadline).await?;
         target.opened().await?;
         let call = Call {
@@ -179,6 +186,7 @@ impl chunks_server::Chunks for Chunks {
             form,
             local_only: message.only_if_local,
             deadline: target.deadline,
+            timer: Some(timer),
             _permit: Some(permit),
         };
         Ok(Response::new(Answers::new(target.store().clone(), call)))
@@ -192,8 +200,10 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, call.metadata())?;
         let asked: Vec<_> =
             addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
-        let absent = target.absent(&asked, message.only_if_local).await?;
-        Ok(Response::new(HasChunksResponse { absent }))
+        let timer = target.timer(TimedCall::HasChunks);
+        let absent = target.absent(&asked, message.only_if_local).await;
+        timer.end();
+        Ok(Response::new(HasChunksResponse { absent: absent? }))
     }
 
     async fn get_dictionary(

@@ -20,7 +20,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use busload_calls::{Deadline, DeadlineTimer};
+use busload_calls::{CallTimer, Deadline, DeadlineTimer};
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, Store};
 use busload_proto::v1::GetChunksResponse;
 use bytes::Bytes;
@@ -86,6 +86,8 @@ pub struct Call {
     pub local_only: bool,
     /// Deadline of the call.
     pub deadline: Deadline,
+    /// Timer that ends when the first message is there.
+    pub timer: Option<CallTimer>,
     /// Permit for the call, released with the stream.
     pub _permit: Option<OwnedSemaphorePermit>,
 }
@@ -206,6 +208,13 @@ impl<R: Reader> Answers<R> {
         true
     }
 
+    /// Ends the time of the call, with the first of its messages.
+    fn end_timer(&mut self) {
+        if let Some(timer) = self.call.timer.take() {
+            timer.end();
+        }
+    }
+
     fn begin_timeout(&mut self) {
         let until = Instant::now() + self.call.deadline.timeout();
         self.timeout.as_mut().reset(until);
@@ -262,12 +271,16 @@ impl<R: Reader> Stream for Answers<R> {
         }
         if let Poll::Ready(passed) = self.deadline.poll_passed(context) {
             self.over = true;
+            self.end_timer();
             return Poll::Ready(Some(Err(passed)));
         }
         let mut polled = self.poll_message(context);
         if polled.is_pending() && self.has_stalled(context) {
             self.fail_in_flight();
             polled = self.poll_message(context);
+        }
+        if polled.is_ready() {
+            self.end_timer();
         }
         polled.map(|message| message.map(Ok))
     }

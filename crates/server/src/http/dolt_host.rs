@@ -69,6 +69,7 @@ fn repository(table: &ChunkTable) -> Arc<Repository> {
         timeout: settings.timeout,
         layout: settings.dolt_layout,
         store: table.store.clone(),
+        times: Arc::clone(&table.times),
     })
 }
 

@@ -100,6 +100,14 @@ fn client(runtime: &Runtime, address: SocketAddr) -> ChunksClient<Channel> {
     ChunksClient::new(channel).max_decoding_message_size(300 << 20)
 }
 
+/// Asks a server once, for a chunk that its table `db` does not have.
+pub fn ask_once(address: SocketAddr) {
+    let runtime = Runtime::new().unwrap();
+    let mut client = client(&runtime, address);
+    let answer = runtime.block_on(client.get_chunk(one(NOWHERE))).unwrap();
+    assert!(!answer.into_inner().found);
+}
+
 fn one(address: [u8; 20]) -> GetChunkRequest {
     GetChunkRequest {
         store: "db".into(),

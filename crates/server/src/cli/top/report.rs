@@ -312,7 +312,7 @@ fn latencies(now: Part<'_>) -> Vec<Line> {
         now.list("latency").filter(|latency| latency.count("count") != 0).collect();
     // What a client waits for comes first.
     seen.sort_by_key(|latency| match latency.text("what") {
-        "request" => 0,
+        "request" | "call" => 0,
         "sync" => 1,
         _ => 2,
     });

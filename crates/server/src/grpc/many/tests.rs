@@ -123,6 +123,7 @@ fn call(addresses: &[ChunkAddress], timeout: Option<&'static str>) -> Call {
         form: Form::Contents,
         local_only: true,
         deadline: Deadline::of(&headers, Duration::from_secs(10)).unwrap(),
+        timer: None,
         _permit: None,
     }
 }

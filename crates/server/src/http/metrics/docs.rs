@@ -32,7 +32,14 @@ that it answers at once or that join a read in flight.",
     ("busload_http_", "HTTP", "Over all connections, those of gRPC and of Dolt's clients, too."),
     ("busload_queue_", "Request queues", "For each table of kind `postgres` or `chunks`."),
     ("busload_postgres_", "Postgres tables", "For each table of kind `postgres`."),
-    ("busload_chunks_", "Chunk tables", "For each table of kind `chunks`."),
+    (
+        "busload_chunks_",
+        "Chunk tables",
+        "\
+For each table of kind `chunks`. `call` is a call of gRPC (`GetChunk`, `GetChunks`, `HasChunks`) or
+a download of Dolt's clients (`file`, `range`, `records`); those that were refused before they
+reached the store are left out, and those whose client had gone.",
+    ),
     ("busload_dolt_", "Dolt's clients", "Over all tables of kind `chunks`, if there are any."),
     ("busload_log_", "The log", "The first two always, the others once the log is recovered."),
     ("", "The process, Redis clients, memory tables", "Always, memory of the process on Linux."),

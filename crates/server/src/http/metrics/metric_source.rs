@@ -218,6 +218,14 @@ pub fn sync_durations(reading: &Reading<'_>, samples: &mut Samples<'_>) {
     }
 }
 
+pub fn call_durations(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    for ChunksReading { name, calls, .. } in &reading.chunks {
+        for (call, times) in calls {
+            histogram(samples, &[name, call.name()], times);
+        }
+    }
+}
+
 /// Writes a histogram with its labels other than `le`, up to the first bound that no duration
 /// reaches.
 fn histogram(samples: &mut Samples<'_>, labels: &[&str], times: &Times) {

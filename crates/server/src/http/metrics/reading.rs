@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use busload_batch::QueueStats;
+use busload_calls::TimedCall;
 use busload_dolt::{StoreStats, StoreStatus};
+use busload_histogram::Reading as Times;
 use busload_log::{Progress, Stats as LogStats};
 use busload_pipeline::stats::{BatchReading, Stats};
 use busload_postgres::TableStats;
@@ -42,6 +44,8 @@ pub struct ChunksReading<'a> {
     pub name: &'a str,
     pub stats: StoreStats,
     pub status: StoreStatus,
+    /// Times of gRPC calls and downloads, of those that were made.
+    pub calls: Vec<(TimedCall, Times)>,
 }
 
 /// Counters of the request queue of one table, in Postgres or of kind chunks.
@@ -93,7 +97,9 @@ fn stages(stats: &Stats) -> [(&'static str, BatchReading); 4] {
 
 impl<'a> ChunksReading<'a> {
     fn new(table: &'a ChunkTable) -> Self {
+        let calls = TimedCall::ALL.map(|call| (call, table.times.read(call)));
         Self {
+            calls: calls.into_iter().filter(|(_, times)| times.count() != 0).collect(),
             name: &table.settings.name,
             stats: table.store.stats(),
             status: table.store.status(),

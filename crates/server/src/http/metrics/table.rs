@@ -227,6 +227,10 @@ pub static TABLE: &[Metric] = &[
         Chunks(|table| table.stats.requests)),
     counter("busload_chunks_answers_total", "Chunks asked for, by where the answer came from.",
         Labelled(&["table", "outcome"], metric_source::chunks_answers)),
+    histogram("busload_chunks_call_duration_seconds",
+        "From when a gRPC call or a download arrived until its answer, or the beginning of its \
+         stream or body, could be sent.",
+        Labelled(&["table", "call", "le"], metric_source::call_durations)),
     counter("busload_chunks_corrupt_total", "Chunks whose contents did not match their address.",
         Chunks(|table| table.stats.corrupt)),
     // Their versions.

@@ -1,6 +1,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use busload_batch::QueueStats;
+use busload_calls::TimedCall;
 use busload_dolt::{StoreStats, StoreStatus};
 use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
@@ -17,7 +18,10 @@ use crate::latencies::Latencies;
 use busload_remotesapi::{Download, Method};
 
 fn chunks(name: &str) -> ChunksReading<'_> {
-    ChunksReading { name, stats: StoreStats::default(), status: StoreStatus::Open }
+    let times = Histogram::default();
+    times.record(Duration::from_millis(3), 2);
+    let calls = vec![(TimedCall::GetChunk, times.read())];
+    ChunksReading { name, stats: StoreStats::default(), status: StoreStatus::Open, calls }
 }
 
 /// Makes a certificate of a server.
@@ -126,6 +130,7 @@ fn samples_are_written_in_the_format_of_prometheus() {
         "busload_request_service_duration_seconds_count{table=\"objects\",kind=\"postgres\",\
          family=\"write\"} 3\n",
         "busload_log_sync_duration_seconds_count 3\n",
+        "busload_chunks_call_duration_seconds_count{table=\"db\",call=\"GetChunk\"} 2\n",
     ] {
         assert!(page.contains(line), "{line} in {page}");
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use busload_calls::TimedCall;
 use busload_histogram::{PARTS_PER_OCTAVE, Reading as Times};
 use busload_pipeline::{slow_log::SlowCommand, stats::BatchReading};
 use serde_json::{Value, json};
@@ -168,8 +169,8 @@ fn snapshots(log: &LogReading) -> Value {
     let snapshots = &log.snapshots;
     json!({
         "running": snapshots.running,
-        "made": snapshots.made,
         "progress_percent": f64::from(snapshots.done_permille) / 10.0,
+        "made": snapshots.made,
         "failed": snapshots.failed,
         "lsn": snapshots.lsn.0,
         "finished_ms": snapshots.finished_ms,
@@ -180,14 +181,21 @@ fn snapshots(log: &LogReading) -> Value {
     })
 }
 
-/// Lists the histograms that count anything: of each table and family of commands, and of the log.
+/// Lists the histograms that count anything: of each table and family of commands, of calls for the
+/// chunks of each table, and of the log.
 fn latency(reading: &Reading<'_>) -> Vec<Value> {
     let tables = reading.latencies.iter().flat_map(|of| {
         let measured = [("request", &of.requests), ("queue", &of.queue), ("service", &of.service)];
         measured.map(|(what, times)| histogram(what, &of.table, Some(of.family.name()), times))
     });
     let syncs = reading.log.iter().map(|log| histogram("sync", "log", None, &log.stats.sync_times));
-    tables.chain(syncs).filter(|histogram| histogram["count"] != 0).collect()
+    let calls = reading.chunks.iter().flat_map(|table| {
+        let of = |(call, times): &(TimedCall, Times)| {
+            histogram("call", table.name, Some(call.name()), times)
+        };
+        table.calls.iter().map(of)
+    });
+    tables.chain(calls).chain(syncs).filter(|histogram| histogram["count"] != 0).collect()
 }
 
 fn histogram(what: &str, subject: &str, family: Option<&str>, times: &Times) -> Value {

@@ -108,7 +108,7 @@ fn chunks_table<'a>(
     chunks: &'a ChunksReading<'a>,
     queue: Option<&QueueReading<'_>>,
 ) -> TableReading<'a> {
-    let ChunksReading { name, stats, status } = chunks;
+    let ChunksReading { name, stats, status, .. } = chunks;
     let error = match status {
         StoreStatus::Failed(error) => Some(shown_error(&error.to_string()).into_owned()),
         StoreStatus::Opening | StoreStatus::Open => None,

@@ -178,3 +178,25 @@ fn only_local_chunks_are_present_if_that_is_asked() {
     assert_eq!(served.absent(request).unwrap(), [0, 1]);
     assert_eq!(served.absent(has(&[fixture.chunks[0].address, NOWHERE])).unwrap(), [1]);
 }
+
+#[test]
+fn calls_are_timed_by_table_and_kind() {
+    let fixture = Fixture::new("real-classic");
+    let served = Served::of_fixture(&fixture);
+    let addresses = fixture.addresses();
+    for address in [addresses[0], addresses[1], NOWHERE] {
+        served.get(one(address)).unwrap();
+    }
+    served.get_many(many(&addresses)).unwrap();
+    served.absent(has(&addresses)).unwrap();
+    let metric = |end: &str, call: &str| {
+        let name = format!("busload_chunks_call_duration_seconds_{end}");
+        served.server.metric(&format!("{name}{{table=\"db\",call=\"{call}\"}}"))
+    };
+    for (call, count) in [("GetChunk", 3.0), ("GetChunks", 1.0), ("HasChunks", 1.0)] {
+        assert_eq!(metric("count", call), count, "{call}");
+        assert!(0.0 < metric("sum", call), "{call}");
+    }
+    // Nobody has downloaded anything.
+    assert!(!served.server.http("/metrics").1.contains("call=\"file\""));
+}

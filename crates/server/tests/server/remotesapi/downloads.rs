@@ -408,3 +408,21 @@ fn a_table_without_chunks_has_no_downloads() {
     assert_eq!(served.client.http().get(&target).head.status, 200);
     assert_eq!(served.client.http().get(&target.replacen("/db/", "/mem/", 1)).head.status, 404);
 }
+
+#[test]
+fn downloads_are_timed_by_table_and_kind() {
+    let (served, resources) = served();
+    let mut http = served.client.http();
+    let count = |call: &str| {
+        let name = "busload_chunks_call_duration_seconds_count";
+        served.server.metric(&format!("{name}{{table=\"db\",call=\"{call}\"}}"))
+    };
+    let records = count("records");
+    for Resource { target, .. } in &resources {
+        assert_eq!(http.get(target).head.status, 200, "{target}");
+    }
+    http.bytes(&resources[0].target, 1..3);
+    // Those that are asked for no bytes are no downloads.
+    http.call("HEAD", &resources[0].target, "");
+    assert_eq!((count("file"), count("range"), count("records")), (2.0, 1.0, records + 1.0));
+}
