@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use busload_histogram::Reading;
 
-use super::{Call, CommandId, lookup, refuse_many_names};
+use super::{Call, CommandId, latency_graph, lookup, printable, refuse_many_names};
 use crate::{
-    error::CommandResult,
+    error::{CommandError, CommandResult},
     latency_events::{LatencyEvent, LatencySeries},
     tx::Tx,
 };
@@ -37,6 +37,21 @@ pub(super) fn history(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         call.reply.integer(sample.unix_s);
         call.reply.integer(milliseconds(sample.ms));
     }
+    Ok(())
+}
+
+/// Draws the samples of an event for a person.
+pub(super) fn graph(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    tx.note_syncs();
+    let name = call.args.at(2);
+    let event = LatencyEvent::of_name(name);
+    let series = event.map(|event| (event, tx.stats.latency_events.series(event)));
+    let Some((event, series)) = series.filter(|(_, series)| series.latest().is_some()) else {
+        let name = printable(name, 128);
+        return Err(CommandError::from(format!("ERR No samples available for event '{name}'")));
+    };
+    let text = latency_graph::draw(event.name(), &series, tx.now() / 1_000);
+    call.reply.verbatim(text.as_bytes());
     Ok(())
 }
 

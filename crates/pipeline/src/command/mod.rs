@@ -16,6 +16,7 @@ mod info;
 mod introspection;
 mod keys;
 mod latency;
+mod latency_graph;
 mod memory;
 mod scan;
 mod server;

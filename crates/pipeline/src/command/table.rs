@@ -463,6 +463,9 @@ const SLOWLOG: &[Command] = &[
 const LATENCY: &[Command] = &[
     row(Group::Server, "latency|doctor", "", 2, Flags::ADMIN, Keys::NONE, latency::doctor, "2.8.13",
         "Explains what took long, and what can be done."),
+    row(Group::Server, "latency|graph", "event", 3, Flags::ADMIN, Keys::NONE, latency::graph,
+        "2.8.13",
+        "Draws when an event took long, and how long, as columns of characters."),
     row(Group::Server, "latency|histogram", "[command ...]", -2, Flags::ADMIN, Keys::NONE,
         latency::histogram, "7.0.0",
         "Returns how many requests of each command were answered in less than which time."),

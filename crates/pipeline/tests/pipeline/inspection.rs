@@ -56,6 +56,9 @@ fn the_shapes_of_slowlog_and_latency_are_those_of_redis() {
         LATENCY LATEST                        -> []
         LATENCY HISTORY -> -ERR wrong number of arguments for 'latency|history' command
         LATENCY HISTORY foo                   -> []
+        LATENCY GRAPH -> -ERR wrong number of arguments for 'latency|graph' command
+        LATENCY GRAPH command -> -ERR No samples available for event 'command'
+        LATENCY GRAPH foo -> -ERR No samples available for event 'foo'
         LATENCY RESET                         -> 0
         LATENCY RESET foo command             -> 0
         MEMORY PURGE                          -> OK
@@ -376,6 +379,9 @@ fn latency_shows_what_took_long() {
     server.run("KEYS *");
     assert!(server.run("LATENCY LATEST").starts_with("[['command', "));
     assert_eq!(server.run("CONFIG SET latency-monitor-threshold 0"), "OK");
+    let graph = server.run("LATENCY GRAPH Turn");
+    assert!(graph.contains("turn - high 250 ms, low 120 ms (all time high 250 ms)"), "{graph}");
+    assert!(graph.contains("# ") && graph.contains("|_") && graph.contains("20"), "{graph}");
     server.run("LATENCY RESET");
     server.run("KEYS *");
     assert_eq!(server.run("LATENCY LATEST"), "[]");
