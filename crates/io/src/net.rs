@@ -192,6 +192,10 @@ pub trait Net {
     /// is lost; the connection must still be closed. Nothing may be sent afterwards.
     fn finish(&mut self, conn: ConnId);
 
+    /// Accepts connections from now on only while there are fewer than this. Those that are open
+    /// stay.
+    fn limit_connections(&mut self, count: u32);
+
     /// Stops accepting: closes the listening sockets and removes the files of Unix sockets.
     fn stop_listening(&mut self);
 

@@ -163,6 +163,8 @@ pub struct NetLimits {
     pub reply_bytes_total: usize,
     /// Largest size of one request in bytes.
     pub request_bytes: usize,
+    /// Most connections; further ones are refused.
+    pub clients_max: u32,
 }
 
 /// Memory that tx uses for a connection (its MULTI queue, watched keys and job); net adds it to

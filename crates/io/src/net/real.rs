@@ -561,6 +561,10 @@ impl Net for RealNet {
         }
     }
 
+    fn limit_connections(&mut self, count: u32) {
+        self.options.connection_count_limit = count;
+    }
+
     fn stop_listening(&mut self) {
         self.listeners.clear();
     }

@@ -347,6 +347,10 @@ impl Net for SimNet {
         }
     }
 
+    fn limit_connections(&mut self, count: u32) {
+        self.options.net.connection_count_limit = count;
+    }
+
     fn stop_listening(&mut self) {
         lock(&self.shared).listening = false;
     }

@@ -97,7 +97,12 @@ const PARAMETERS: &[Parameter] = &[
         }.into()),
     Parameter { name: "databases", kind: Kind::Integer(0, MAX), change: Change::Never,
         value: |_| SPACE_COUNT.to_string() },
-    at_start("maxclients", Kind::Integer(0, MAX), |tx| tx.settings.clients_max.to_string()),
+    at_once("maxclients", Kind::Integer(1, MAX),
+        |tx, clients| {
+            tx.settings.clients_max = u32::try_from(clients).unwrap_or(u32::MAX);
+            tx.change_net_limits();
+        },
+        |tx| tx.settings.clients_max.to_string()),
     at_once("timeout", Kind::Integer(0, MAX),
         |tx, seconds| tx.settings.idle_timeout_s = u32::try_from(seconds).unwrap_or(u32::MAX),
         |tx| tx.settings.idle_timeout_s.to_string()),
@@ -243,6 +248,13 @@ fn check(tx: &Tx, parameter: &Parameter, value: &[u8]) -> Result<(), CommandErro
         return Err(failed(parameter, "argument is too long"));
     }
     let text = normal_form(parameter.kind, value).map_err(|why| failed(parameter, &why))?;
+    let clients_max = i64::from(tx.clients_max_at_start);
+    if parameter.name == "maxclients" && number(value).is_none_or(|clients| clients_max < clients) {
+        let why = format!(
+            "at most {clients_max}, the number that the server was started with; more need a start"
+        );
+        return Err(failed(parameter, &why));
+    }
     if matches!(parameter.change, Change::AtOnce(_)) || text == (parameter.value)(tx) {
         return Ok(());
     }

@@ -246,6 +246,7 @@ impl<N: Net> NetStage<N> {
         self.reply_bytes_total = limits.reply_bytes_total;
         self.limits.request_bytes = limits.request_bytes;
         self.limits_unauthenticated.request_bytes = limits.request_bytes;
+        self.net.limit_connections(limits.clients_max);
     }
 
     /// Closes the clients in MONITOR mode that do not take what they are sent.

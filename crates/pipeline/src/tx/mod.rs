@@ -161,6 +161,9 @@ pub struct Tx {
     closes: Vec<ConnId>,
     /// Limits that CONFIG SET has changed and net does not know yet.
     net_limits: Option<NetLimits>,
+    /// Most connections that CONFIG SET may allow: those of the start, which knows how many files
+    /// may be open.
+    pub(crate) clients_max_at_start: u32,
     /// Time at which idle clients are looked for next.
     idle_check_due: Duration,
     pub(crate) monitors: Monitors,
@@ -265,6 +268,7 @@ impl Tx {
             client_reply_bytes: self.settings.client_reply_bytes,
             reply_bytes_total: self.settings.reply_bytes_total,
             request_bytes: self.settings.request_bytes,
+            clients_max: self.settings.clients_max,
         });
     }
 

@@ -181,6 +181,7 @@ where
         parts_abandoned: has_open_parts,
         tables,
         catalog,
+        clients_max_at_start: settings.clients_max,
         settings,
         stats,
         rng,

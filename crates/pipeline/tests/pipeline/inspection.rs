@@ -334,10 +334,21 @@ fn config_set_of_the_thresholds_refuses_what_redis_refuses() {
             ),
         ),
         (
-            "maxclients 7",
+            "tcp-keepalive 7",
+            failed(
+                "tcp-keepalive",
+                "it can be changed only in the configuration file, for the next start",
+            ),
+        ),
+        (
+            "maxclients 0",
+            failed("maxclients", "argument must be between 1 and 2147483647 inclusive"),
+        ),
+        (
+            "maxclients 10001",
             failed(
                 "maxclients",
-                "it can be changed only in the configuration file, for the next start",
+                "at most 10000, the number that the server was started with; more need a start",
             ),
         ),
     ] {
@@ -368,6 +379,9 @@ fn latency_shows_what_took_long() {
     turn(&mut server, 120);
     assert_eq!(server.run("LATENCY LATEST"), "[['turn', 1700000002, 120, 250]]");
     assert_eq!(server.run("LATENCY HISTORY turn"), "[[1700000000, 250], [1700000002, 120]]");
+    let graph = server.run("LATENCY GRAPH Turn");
+    assert!(graph.contains("turn - high 250 ms, low 120 ms (all time high 250 ms)"), "{graph}");
+    assert!(graph.contains("# ") && graph.contains("|_") && graph.contains("20"), "{graph}");
     let doctor = server.run("LATENCY DOCTOR");
     assert!(
         doctor.contains("1. turn: in 2 seconds, 185 ms on average, 250 ms at most"),
@@ -379,9 +393,6 @@ fn latency_shows_what_took_long() {
     server.run("KEYS *");
     assert!(server.run("LATENCY LATEST").starts_with("[['command', "));
     assert_eq!(server.run("CONFIG SET latency-monitor-threshold 0"), "OK");
-    let graph = server.run("LATENCY GRAPH Turn");
-    assert!(graph.contains("turn - high 250 ms, low 120 ms (all time high 250 ms)"), "{graph}");
-    assert!(graph.contains("# ") && graph.contains("|_") && graph.contains("20"), "{graph}");
     server.run("LATENCY RESET");
     server.run("KEYS *");
     assert_eq!(server.run("LATENCY LATEST"), "[]");

@@ -159,6 +159,26 @@ fn the_unix_socket_serves_pipelines_and_replaces_a_stale_file() {
 }
 
 #[test]
+fn the_number_of_clients_is_changed_while_the_server_runs() {
+    for net_threads in ["0", "1"] {
+        let directory = tempdir().unwrap();
+        let arguments = ["--maxclients", "3", "--net-threads", net_threads];
+        let server = Server::start(directory.path(), &arguments);
+        let mut first = server.client();
+        let mut second = server.client();
+        assert_eq!(second.text(&["PING"]), "PONG");
+        assert_eq!(first.text(&["CONFIG", "SET", "maxclients", "1"]), "OK");
+        assert_eq!(second.text(&["PING"]), "PONG", "who is there stays");
+        let mut refused = server.client();
+        assert_eq!(texts(&refused.receive_all()), ["-ERR max number of clients reached"]);
+        assert_eq!(first.text(&["CONFIG", "SET", "maxclients", "3"]), "OK");
+        assert_eq!(server.client().text(&["PING"]), "PONG");
+        let more = first.text(&["CONFIG", "SET", "maxclients", "4"]);
+        assert!(more.contains("at most 3"), "{more}");
+    }
+}
+
+#[test]
 fn more_clients_than_allowed_are_told_so() {
     let directory = tempdir().unwrap();
     let server = Server::start(directory.path(), &["--maxclients", "3"]);
@@ -219,7 +239,9 @@ fn a_server_with_all_kinds_of_tables_exports_the_documented_metrics() {
     let postgres = "objects=postgres://app@127.0.0.1:1/lake?relation=objects&key=path";
     let tables = ["--table", &chunks, "--table", postgres];
     let server = Server::start(&directory.path().join("d"), &tables);
+    // Histograms are there once they count something.
     assert_eq!(server.client().text(&["SET", "a", "1"]), "OK");
+    grpc::ask_once(server.address("http"));
     let (_, page) = server.http("/metrics");
     let mut exported: Vec<(String, String, Vec<String>)> = Vec::new();
     for line in page.lines() {
@@ -239,9 +261,7 @@ fn a_server_with_all_kinds_of_tables_exports_the_documented_metrics() {
     documented.sort();
     assert_eq!(exported, documented);
 }
-    // Histograms are there once they count something.
 
-    grpc::ask_once(server.address("http"));
 #[test]
 fn http_speaks_version_2_without_upgrade() {
     let (_directory, server) = server();
