@@ -1,7 +1,7 @@
 //! Texts about the program, from the program: an example of the configuration, the page of all
 //! settings, man pages, completions for shells.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -14,7 +14,9 @@ use crate::failure::Failure;
 
 /// The example of a configuration file.
 const EXAMPLE: &str = include_str!("../../../../busload.example.toml");
-/// Name of the program for completions.
+/// Head of the section in which clap_mangen puts the manual.
+const EXTRA: &str = "\n.SH EXTRA\n";
+/// Name of the program.
 const PROGRAM: &str = "busload";
 
 /// Prints the example, or the page.
@@ -27,11 +29,31 @@ pub fn config(command: &ConfigCommand) {
 
 /// Writes a man page for each command to a directory, which is created when it is missing.
 pub fn man(directory: &Path) -> Result<(), Failure> {
-    let written = fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
-    written.map_err(|error| {
+    write_pages(directory).map_err(|error| {
         Failure::run(format!("cannot write man pages to {}: {error}", directory.display()))
     })
+}
+
+fn write_pages(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(Cli::command(), directory)?;
+    for page in fs::read_dir(directory)? {
+        let path = page?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // The directory may hold pages of other programs.
+        if name.starts_with(PROGRAM) && name.ends_with(".1") {
+            let page = fs::read_to_string(&path)?;
+            fs::write(&path, with_manual_as_it_is(&page))?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the lines of the manual, which has lists and examples, as they are.
+fn with_manual_as_it_is(page: &str) -> String {
+    let Some((before, manual)) = page.split_once(EXTRA) else { return page.to_owned() };
+    let (manual, after) = manual.split_once("\n.SH ").unwrap_or((manual, ""));
+    format!("{before}\n.SH MANUAL\n.nf\n{manual}\n.fi\n.SH {after}")
 }
 
 /// Prints a script that completes commands and flags.

@@ -59,6 +59,11 @@ fn there_is_a_man_page_for_each_command() {
             assert!(page.contains(part), "{name} says nothing of {part}");
         }
     }
+    let page = fs::read_to_string(pages.join("busload.1")).unwrap();
+    let (_, manual) = page.split_once("\n.SH MANUAL\n.nf\n").unwrap();
+    let (manual, rest) = manual.split_once("\n.fi\n.SH ").unwrap();
+    assert!(manual.contains("\n    grace_period    time") && !manual.contains("\n.SH "));
+    assert!(rest.starts_with("VERSION\n") && !rest.contains("\n.fi"), "{rest}");
     let file = pages.join("busload.1").join("under-a-file");
     let ended = run(&["man", file.to_str().unwrap()]);
     assert!(ended.failed(1).contains("cannot write man pages"), "{ended:?}");
