@@ -37,7 +37,7 @@ LABEL org.opencontainers.image.title="busload" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0"
 COPY --from=build /image /
 # The user `nonroot` of distroless images.
-COPY --from=build --chown=65532:65532 --chmod=700 /data /var/lib/busload
+COPY --from=build --chown=65532:65532 /data /var/lib/busload
 USER 65532:65532
 VOLUME /var/lib/busload
 # RESP; HTTP, gRPC and Dolt's clients.
