@@ -54,8 +54,7 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms()));
-    let stopper =
-        signals::watch(Arc::clone(&status.signals), manager.clone(), reload(&config))?;
+    let stopper = signals::watch(Arc::clone(&status.signals), manager.clone(), reload(&config))?;
 
     let connections = open_files::fit(&config);
     config.settings.clients_max = connections.clients;

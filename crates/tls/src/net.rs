@@ -380,6 +380,10 @@ impl<N: Net> Net for TlsNet<N> {
         }
     }
 
+    fn limit_connections(&mut self, count: u32) {
+        self.net.limit_connections(count);
+    }
+
     fn stop_listening(&mut self) {
         self.net.stop_listening();
     }

@@ -1,7 +1,7 @@
 //! `busload health`: asks a running server whether it serves, for the health checks of containers
 //! and supervisors.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use super::{
     arguments::HealthArgs,
@@ -23,23 +23,25 @@ pub fn health(arguments: &HealthArgs, config: &Config) -> Result<(), Failure> {
     let address = config.http.map(reachable).ok_or_else(|| {
         Failure::usage("no server could be asked; expected its HTTP address by --http")
     })?;
+    let tls = config.tls.as_ref().map(|tls| tls.files());
+    let server = Target { address, password: None, tls };
     let path = if arguments.live { ALIVE } else { READY };
-    match ask(address, path, arguments.timeout) {
+    match ask(server, path, arguments.timeout) {
         Ok((200, said)) => {
             print(&format!("{said}\n"));
             Ok(())
         }
-        Ok((_, said)) => Err(Failure::run(format!("the server at http://{address}: {said}"))),
+        Ok((_, said)) => Err(Failure::run(format!("the server at {}: {said}", server.url()))),
         Err(error) => Err(Failure::run(format!(
-            "no server answers at http://{address}: {error} (--http says where it is)"
+            "no server answers at {}: {error} (--http says where it is)",
+            server.url()
         ))),
     }
 }
 
 /// Returns the status code and what the server says. Neither path asks for a password.
-fn ask(address: SocketAddr, path: &str, timeout: Duration) -> std::io::Result<(u16, String)> {
+fn ask(server: Target<'_>, path: &str, timeout: Duration) -> std::io::Result<(u16, String)> {
     use std::io::Read;
-    let server = Target { address, password: None };
     let answer = http_client::send_within(server, "GET", path, Some(timeout))?;
     let mut said = String::new();
     answer.body.take(ANSWER_BYTES_MAX).read_to_string(&mut said)?;

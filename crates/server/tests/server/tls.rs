@@ -290,6 +290,8 @@ fn commands_ask_a_server_with_tls_by_its_files_and_trust_no_other() {
     assert_eq!(made.code, Some(0), "{made:?}");
     let top = authority.ask(&server, &["top", "--once"]);
     assert_eq!(top.code, Some(0), "{top:?}");
+    let health = authority.ask(&server, &["health"]);
+    assert_eq!(health.code, Some(0), "{health:?}");
     // The server goes on with the certificate it has read.
     authority.issue("server");
     let refused = authority.ask(&server, &["top", "--once"]);
