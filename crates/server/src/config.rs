@@ -52,7 +52,7 @@ pub use units::{MemoryMax, Size, SnapshotLog, parse_duration};
 
 use crate::{
     failure::Failure,
-    http::{Access, Front, HostName, Names},
+    http::{Access, Front, HostName, Names, SlowArguments},
     logger::{LogFormat, LogLevels},
     machine::Machine,
 };
@@ -285,7 +285,8 @@ fn resolve(
 }
 
 /// Settings of the HTTP front. It asks for the password only where it does not listen on loopback:
-/// clients that reach a loopback address may use this machine anyway.
+/// clients that reach a loopback address may use this machine anyway. They may not read keys and
+/// values of a server with a password.
 fn front(
     (url, hosts): (Option<HttpUrl>, Vec<HostName>),
     http: Option<SocketAddr>,
@@ -296,9 +297,13 @@ fn front(
         Some(password) => Access::asking(&password.bytes),
         None => Access::default(),
     };
+    let slow_arguments = match password {
+        Some(_) if !access.asks() => SlowArguments::LeftOut,
+        _ => SlowArguments::Shown,
+    };
     let url = url.map(HttpUrl::into_text);
     let names = Names::new(hosts, url.as_deref(), tls.is_some());
-    Front { names, url, access, tls, ..Front::default() }
+    Front { names, url, access, tls, slow_arguments, ..Front::default() }
 }
 
 fn parse_default(text: &str) -> Listen {

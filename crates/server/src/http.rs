@@ -48,6 +48,7 @@ pub use access::{Access, basic};
 pub use front::Front;
 pub use limits::CONNECTION_COUNT_LIMIT;
 pub use names::{HostName, Names};
+pub use stats_api::SlowArguments;
 
 use crate::{failure::Failure, status::Status};
 

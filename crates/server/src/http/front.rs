@@ -8,7 +8,7 @@ use busload_tls::Identity;
 
 use super::{
     access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names,
-    stats_api::History,
+    stats_api::{History, SlowArguments},
 };
 
 /// Configuration and counters of the front, shared by its threads.
@@ -21,6 +21,8 @@ pub struct Front {
     pub access: Access,
     /// Certificate and key; without them the front uses no TLS.
     pub tls: Option<Arc<Identity>>,
+    /// Treatment of the arguments of slow commands in the statistics.
+    pub slow_arguments: SlowArguments,
     /// Host names under which clients may ask.
     pub names: Names,
     /// Counters of the front.

@@ -31,6 +31,16 @@ pub use history::{History, record};
 use super::{front::Front, metrics::Reading};
 use crate::status::Status;
 
+/// Treatment of the arguments of slow commands, which are keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlowArguments {
+    /// Everybody who may ask for the statistics may see them.
+    #[default]
+    Shown,
+    /// Redis clients need a password for them, and clients of HTTP do not.
+    LeftOut,
+}
+
 /// Answers with all counters, and with the samples that are younger than `?since=MS` of uptime. All
 /// samples have the uptime at which they were taken, and a client passes that of its last one.
 pub async fn stats(
@@ -42,7 +52,7 @@ pub async fn stats(
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
     let reading = Reading::new(&status, &front.metrics);
-    let document = document::document(&reading, &front.history, since);
+    let document = document::document(&reading, &front.history, since, front.slow_arguments);
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (headers, format!("{document}\n")).into_response()
 }

@@ -18,7 +18,7 @@ use tempfile::tempdir;
 
 use crate::{
     disks::busload_behind,
-    support::{Client, Server, client::command, fixtures, serve},
+    support::{Client, Ended, Server, busload, client::command, fixtures, serve},
 };
 use browser::{Browser, DARK, DESKTOP, PHONE};
 
@@ -348,6 +348,49 @@ fn a_full_disk_is_the_largest_thing_and_goes_away() {
     browser.until("document.getElementById('health').className === 'ok'");
     assert_eq!(client.text(&["SET", "key", "small"]), "OK");
     assert_eq!(browser.errors(), Vec::<String>::new());
+}
+
+#[test]
+fn keys_and_values_of_slow_commands_are_for_those_who_know_the_password() {
+    let directory = tempdir().unwrap();
+    let start = |http: &str| {
+        let mut command = serve(&directory.path().join(http), &["--http", http]);
+        command.env("BUSLOAD_PASSWORD", PASSWORD);
+        let server = Server::try_start(command).unwrap();
+        let mut client = server.client();
+        for request in [
+            &["AUTH", PASSWORD][..],
+            &["CONFIG", "SET", "slowlog-log-slower-than", "0"],
+            &["SET", "card:7", "4242"],
+        ] {
+            assert_eq!(client.text(request), "OK");
+        }
+        server
+    };
+    let top = |server: &Server| {
+        let http = format!("127.0.0.1:{}", server.address("http").port());
+        let mut command = busload();
+        command.args(["top", "--once", "--http", &http]).env("BUSLOAD_PASSWORD", PASSWORD);
+        Ended::of(command.output().unwrap()).stdout
+    };
+
+    // On a loopback address HTTP asks for no password.
+    let server = start("127.0.0.1:0");
+    let stats: Value = serde_json::from_str(&server.http("/api/stats").1).unwrap();
+    let commands: Vec<&str> = stats["slow"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|slow| slow["command"].as_str().unwrap().split(' ').next().unwrap())
+        .collect();
+    assert_eq!(commands, ["SET", "CONFIG"]);
+    for shown in [stats.to_string(), top(&server)] {
+        assert!(shown.contains("SET (arguments need the password: SLOWLOG GET)"), "{shown}");
+        assert!(!shown.contains("card:7") && !shown.contains("4242"), "{shown}");
+    }
+
+    let shown = top(&start("0.0.0.0:0"));
+    assert!(shown.contains("SET card:7 4242"), "{shown}");
 }
 
 /// Adds the paths of all fields of a document: `a.b`, `a[].b`; numbers in lists have none.

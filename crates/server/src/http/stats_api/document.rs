@@ -8,7 +8,7 @@ use busload_pipeline::{slow_log::SlowCommand, stats::BatchReading};
 use serde_json::{Value, json};
 
 use super::{
-    health,
+    SlowArguments, health,
     history::History,
     tables::{TableReading, tables},
 };
@@ -21,8 +21,16 @@ use crate::{
     status::ServerState,
 };
 
+/// Text in place of the arguments of a slow command.
+const ARGUMENTS_LEFT_OUT: &str = "(arguments need the password: SLOWLOG GET)";
+
 /// Makes the document: everything but the history is of this moment.
-pub fn document(reading: &Reading<'_>, history: &History, since_ms: Option<u64>) -> Value {
+pub fn document(
+    reading: &Reading<'_>,
+    history: &History,
+    since_ms: Option<u64>,
+    arguments: SlowArguments,
+) -> Value {
     let tables = tables(reading);
     let names: Vec<&str> = tables.iter().map(|table| &*table.name).collect();
     let reasons = health::reasons(reading, &tables, history);
@@ -43,7 +51,7 @@ pub fn document(reading: &Reading<'_>, history: &History, since_ms: Option<u64>)
         "log": reading.log.as_ref().map(log),
         "snapshots": reading.log.as_ref().map(snapshots),
         "latency": latency(reading),
-        "slow": slow(reading),
+        "slow": slow(reading, arguments),
         "history": history.to_json(since_ms, &names),
     })
 }
@@ -217,16 +225,22 @@ fn us_of(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Lists the newest commands of the slow log, with as much of their arguments as fits a line.
-fn slow(reading: &Reading<'_>) -> Vec<Value> {
+/// Lists the newest commands of the slow log, with as much of their arguments as fits a line, or
+/// with none.
+fn slow(reading: &Reading<'_>, arguments: SlowArguments) -> Vec<Value> {
     let newest = reading.status.stats.slow_log.newest(SLOW_COMMAND_COUNT_LIMIT);
     let command = |slow: &SlowCommand| {
-        let words = slow.args.iter().map(|word| String::from_utf8_lossy(word).into_owned());
+        let shown = match arguments {
+            SlowArguments::Shown => &slow.args[..],
+            SlowArguments::LeftOut => &slow.args[..slow.args.len().min(1)],
+        };
+        let words = shown.iter().map(|word| String::from_utf8_lossy(word));
+        let left_out = (shown.len() < slow.args.len()).then(|| ARGUMENTS_LEFT_OUT.into());
         json!({
             "id": slow.id,
             "at_s": slow.unix_s,
             "took_us": us_of(slow.took),
-            "command": Shown(&words.collect::<Vec<_>>().join(" ")).to_string(),
+            "command": Shown(&words.chain(left_out).collect::<Vec<_>>().join(" ")).to_string(),
             "client": slow.client,
         })
     };

@@ -10,7 +10,7 @@ fn of(status: &Status, change: impl FnOnce(&mut Reading<'_>)) -> Value {
     history.add(&Reading::new(status, &front));
     let mut reading = Reading::new(status, &front);
     change(&mut reading);
-    document(&reading, &history, None)
+    document(&reading, &history, None, SlowArguments::Shown)
 }
 
 fn reasons(document: &Value) -> Vec<(&str, &str, &str)> {
