@@ -76,6 +76,9 @@ pub struct Run {
     pub resubmitted: bool,
     /// Time at which the requests were received, if that was before the others of the batch.
     pub received: Option<Duration>,
+    /// Number of requests at the front of the run that `received` is the time of. The others came
+    /// later; tx counts their times from `received`, too.
+    pub dated_requests: u32,
 }
 
 /// Event of a connection that tx learns before or after this batch's requests.

@@ -65,8 +65,10 @@ pub(super) struct Conn {
     pub jobs_ended: u64,
     /// Value of the stage's `log_epoch` when its requests were last offered again.
     pub log_epoch_tried: u64,
-    /// Time at which the requests were received that are among the bytes kept for later.
-    pub received: Option<Duration>,
+    /// Time at which the first `dated_bytes` of the bytes kept for later were received.
+    received: Option<Duration>,
+    /// Number of bytes kept for later, deferred ones first, that `received` is the time of.
+    dated_bytes: usize,
     /// Memory that tx uses for this connection, such as its MULTI queue.
     pub queued_bytes: usize,
     /// Bytes of this connection that the stage's total contains.
@@ -103,6 +105,7 @@ impl Conn {
             jobs_ended: 0,
             log_epoch_tried: 0,
             received: None,
+            dated_bytes: 0,
             queued_bytes: 0,
             accounted: 0,
         }
@@ -259,7 +262,7 @@ impl Conn {
         let first_request = into.batch.requests.len();
         let first_seq = self.next_seq;
         let quota = quota.min(self.share);
-        let mut at = 0;
+        let (mut at, mut dated) = (0, 0);
         let mut rest = Rest::Incomplete;
         while at < bytes.len() {
             let parsed = into.batch.requests.len() - first_request;
@@ -269,18 +272,38 @@ impl Conn {
             }
             into.answers_expected = first_request < into.batch.requests.len();
             match self.parse_one(into, limits, &bytes[at..], at) {
-                Some(length) => at += length,
+                Some(length) => {
+                    if at < self.dated_bytes {
+                        dated = into.batch.requests.len() - first_request;
+                    }
+                    at += length;
+                }
                 None => break,
             }
             // `needed` was for this request: the next may be whole already and only wait for its
             // turn.
             self.needed = 0;
         }
-        self.push_run(into.batch, first_request, first_seq);
-        if rest == Rest::Incomplete {
-            self.received = None;
+        self.push_run(into.batch, first_request, first_seq, dated);
+        self.dated_bytes = self.dated_bytes.saturating_sub(at);
+        if rest == Rest::Incomplete || self.dated_bytes == 0 {
+            self.undate();
         }
         (at, rest)
+    }
+
+    /// Notes when the bytes kept for later were received, unless that is known of the first.
+    pub fn date(&mut self, received: Duration) {
+        if self.received.is_none() {
+            self.received = Some(received);
+            self.dated_bytes = self.returned.len() + self.backlog_bytes();
+        }
+    }
+
+    /// Leaves it to the next turn to date the bytes kept for later.
+    fn undate(&mut self) {
+        self.received = None;
+        self.dated_bytes = 0;
     }
 
     /// Appends the request at the front of `bytes`, which lie `at` bytes behind the base. Returns
@@ -352,7 +375,13 @@ impl Conn {
         }
     }
 
-    fn push_run(&mut self, batch: &mut RequestBatch, first_request: usize, first_seq: u64) {
+    fn push_run(
+        &mut self,
+        batch: &mut RequestBatch,
+        first_request: usize,
+        first_seq: u64,
+        dated_requests: usize,
+    ) {
         let count = batch.requests.len() - first_request;
         if count == 0 {
             return;
@@ -366,6 +395,7 @@ impl Conn {
             request_count: count as u32,
             resubmitted: std::mem::take(&mut self.tx_blocked),
             received: self.received,
+            dated_requests: dated_requests as u32,
         });
     }
 
@@ -393,7 +423,7 @@ impl Conn {
             // for the same reason.
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
             self.hold = Some(reason);
-            self.received = run.received.or(Some(batch.received));
+            self.date_returned(batch, &run, first);
             self.tx_blocked = true;
             self.jobs_ended = batch.jobs_ended.0;
         }
@@ -409,6 +439,23 @@ impl Conn {
                 self.returned.extend_from_slice(batch.request_bytes(&request));
             }
         }
+        self.date(batch.received);
+    }
+
+    /// Dates the requests of a run that come back, from `first` on. The bytes behind keep their
+    /// time if it is the same; otherwise they get a later one when their turn has come.
+    fn date_returned(&mut self, batch: &RequestBatch, run: &Run, first: u32) {
+        let dated_end = run.first_request + run.dated_requests;
+        let Some(received) = run.received.filter(|_| first < dated_end) else {
+            // Nothing of them is older than the batch, whose time they get.
+            self.undate();
+            return;
+        };
+        let length = |index: u32| batch.request_bytes(&batch.requests[index as usize]).len();
+        let returned: usize = (first..dated_end).map(length).sum();
+        let behind = if self.received == Some(received) { self.dated_bytes } else { 0 };
+        self.received = Some(received);
+        self.dated_bytes = returned + behind;
     }
 
     /// Puts all deferred requests in front of the bytes that came later, to be parsed again.

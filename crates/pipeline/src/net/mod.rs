@@ -474,7 +474,7 @@ impl<N: Net> NetStage<N> {
     fn date_rest(&mut self, received: Duration) {
         for &id in self.ready_first.iter().chain(&self.ready) {
             if let Some(conn) = lookup(&mut self.conns, id) {
-                conn.received.get_or_insert(received);
+                conn.date(received);
             }
         }
     }

@@ -254,6 +254,7 @@ impl Server {
             request_count: 1,
             resubmitted,
             received: None,
+            dated_requests: 0,
         });
     }
 

@@ -11,7 +11,7 @@ use busload_pipeline::{
 
 use crate::{
     sources::SimSource,
-    world::{Client, World, settings, table},
+    world::{Client, World, request, settings, table},
 };
 
 /// Time that passes while a reply waits.
@@ -111,6 +111,38 @@ fn a_request_that_the_log_puts_off_waits_in_the_queue() {
     assert_eq!((requests.max(), queue.max()), (WAIT, WAIT));
     let at_once = queue.cumulative().next().expect("some were taken at once").1;
     assert!(0 < at_once && at_once < 500, "{at_once}");
+}
+
+/// Lets a client send more than is executed, turn after turn of 1 ms. Returns the longest time from
+/// the receipt of a request to its reply, in turns.
+fn longest_wait(client_reply_bytes: usize, request: &[u8], turns: u64) -> u128 {
+    let settings = Settings { client_reply_bytes, ..settings(SyncMode::Off) };
+    let mut world = World::wide(settings);
+    let mut client = world.connect();
+    let requests = request.repeat(128 * 1024 / request.len());
+    for _ in 0..turns {
+        world.clients.write(client.id, &requests);
+        world.turn();
+        world.replies(&mut client);
+        world.clock.advance(Duration::from_millis(1));
+    }
+    let [requests, queue, _] = read(&world, "*", Family::Other);
+    assert!(turns <= requests.count() && 1 < queue.max().as_millis(), "requests wait for others");
+    requests.max().as_millis()
+}
+
+/// The first bytes that waited dated all that came behind them, as long as some bytes waited.
+#[test]
+fn on_a_connection_that_stays_over_its_quota_times_do_not_add_up() {
+    let longest = longest_wait(Settings::default().client_reply_bytes, b"PING\r\n", 400);
+    assert!(longest < 100, "{longest}");
+}
+
+#[test]
+fn on_a_connection_whose_large_replies_are_put_off_times_do_not_add_up() {
+    let value = "v".repeat(1_000);
+    let longest = longest_wait(64 * 1024, &request(&["ECHO", value.as_str()]), 800);
+    assert!(longest < 300, "{longest}");
 }
 
 #[test]
