@@ -73,13 +73,10 @@ impl Reading {
         filled.map(move |(bucket, &count)| (bound(bucket), count))
     }
 
-    /// Iterates over the powers of two in microseconds, up to the first that no recorded duration
-    /// reaches: the bound, and how many durations are below it. The total is
-    /// [`count`](Self::count).
+    /// Iterates over the powers of two in microseconds, up to [`BOUND_MAX`](crate::BOUND_MAX): the
+    /// bound, and how many durations are below it. The total is [`count`](Self::count).
     pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        let filled = self.buckets.iter().rposition(|&count| count != 0);
-        let octaves = filled.map_or(0, |last| (last / PARTS_PER_OCTAVE + 1).min(OCTAVE_COUNT));
-        (0..octaves).scan(0, |below, octave| {
+        (0..OCTAVE_COUNT).scan(0, |below, octave| {
             let first = PARTS_PER_OCTAVE * octave;
             *below += self.buckets[first..first + PARTS_PER_OCTAVE].iter().sum::<u64>();
             Some((Duration::from_micros(1 << octave), *below))
@@ -134,20 +131,23 @@ mod tests {
     #[test]
     fn nothing_recorded_is_zero_everywhere() {
         let reading = Reading::default();
-        assert_eq!((reading.count(), reading.cumulative().count()), (0, 0));
+        assert_eq!(reading.count(), 0);
+        assert!(reading.cumulative().all(|(_, below)| below == 0));
         assert_eq!((reading.mean(), reading.quantile(0.5)), (us(0), us(0)));
         assert_eq!(reading.buckets().count(), 0);
     }
 
     #[test]
-    fn cumulative_counts_end_with_the_total_and_at_the_largest() {
+    fn cumulative_counts_end_with_the_total_and_have_all_bounds() {
         let histogram = Histogram::default();
         histogram.record(Duration::from_nanos(600), 2);
         histogram.record(us(1), 3);
         histogram.record(us(5), 4);
         let reading = histogram.read();
         let expected = [(us(1), 2), (us(2), 5), (us(4), 5), (us(8), 9)];
-        assert_eq!(reading.cumulative().collect::<Vec<_>>(), expected);
+        assert_eq!(reading.cumulative().take(4).collect::<Vec<_>>(), expected);
+        assert_eq!(reading.cumulative().count(), OCTAVE_COUNT);
+        assert!(reading.cumulative().skip(4).all(|(_, below)| below == 9));
         assert_eq!(reading.sum(), Duration::from_nanos(2 * 600 + 3_000 + 20_000));
         assert_eq!(reading.max(), us(5));
         histogram.record(Duration::from_secs(100), 1);

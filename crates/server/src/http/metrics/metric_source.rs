@@ -226,8 +226,8 @@ pub fn call_durations(reading: &Reading<'_>, samples: &mut Samples<'_>) {
     }
 }
 
-/// Writes a histogram with its labels other than `le`, up to the first bound that no duration
-/// reaches.
+/// Writes a histogram with its labels other than `le`. All series have all bounds: a sum of series
+/// by `le` counts right only if each of them has a sample for each bound.
 fn histogram(samples: &mut Samples<'_>, labels: &[&str], times: &Times) {
     let bounds = times.cumulative().map(|(bound, below)| (bound.as_secs_f64().to_string(), below));
     for (bound, below) in bounds.chain([("+Inf".to_owned(), times.count())]) {

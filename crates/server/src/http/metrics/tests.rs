@@ -136,6 +136,34 @@ fn samples_are_written_in_the_format_of_prometheus() {
     }
 }
 
+/// Series once ended at their longest duration, so a sum by `le` was less behind that of the
+/// fastest table than before it.
+#[test]
+fn all_series_of_a_histogram_have_the_same_bounds() {
+    let (status, front) = (Status::default(), FrontMetrics::default());
+    let mut reading = Reading::new(&status, &front);
+    reading.latencies = [("fast", 5), ("slow", 5_000_000)]
+        .map(|(table, us)| {
+            let times = Histogram::default();
+            times.record(Duration::from_micros(us), 1);
+            let times = times.read();
+            let [requests, queue, service] = [times.clone(), times.clone(), times];
+            let (table, kind, family) = (table.to_owned(), "memory", Family::Read);
+            Latencies { table, kind, family, requests, queue, service }
+        })
+        .into();
+    let page = render_reading(&reading);
+    let bounds = |table: &str| -> Vec<String> {
+        let begin = format!("busload_request_duration_seconds_bucket{{table=\"{table}\"");
+        let lines = page.lines().filter(|line| line.starts_with(&begin));
+        lines
+            .map(|line| line.split("le=").nth(1).unwrap().split('}').next().unwrap().into())
+            .collect()
+    };
+    assert_eq!(bounds("fast"), bounds("slow"));
+    assert_eq!(bounds("fast").len(), busload_histogram::OCTAVE_COUNT + 1);
+}
+
 #[test]
 fn metrics_without_samples_are_left_out() {
     let page = render(&Status::default(), &FrontMetrics::default());
