@@ -44,20 +44,42 @@ pub struct Reason {
     pub action: &'static str,
 }
 
-/// Counters of the process that are reasons when they grow: column, what, why, action.
-const GROWING: [(&str, &str, &str, &str); 2] = [
-    (
-        "connections_rejected",
-        "refused",
-        "There were maxclients connections already.",
-        "Raise maxclients, or look for a client that does not close its connections.",
-    ),
-    (
-        "connections_evicted",
-        "closed",
-        "Pending replies of all connections took too much memory.",
-        "Look for clients that send requests and do not read the replies.",
-    ),
+/// Counter of the process that is a reason when it grows.
+struct Growing {
+    level: Level,
+    subject: &'static str,
+    column: &'static str,
+    what: &'static str,
+    why: &'static str,
+    action: &'static str,
+}
+
+/// Counters of the process that are reasons when they grow.
+const GROWING: [Growing; 3] = [
+    Growing {
+        level: Level::Error,
+        subject: "memory",
+        column: "memory_refused",
+        what: "commands refused",
+        why: "They need memory beyond the memory_max of their table, or beyond maxmemory.",
+        action: "Raise memory_max or maxmemory, delete keys, or let a cache evict (evict).",
+    },
+    Growing {
+        level: Level::Warning,
+        subject: "connections",
+        column: "connections_rejected",
+        what: "refused",
+        why: "There were maxclients connections already.",
+        action: "Raise maxclients, or look for a client that does not close its connections.",
+    },
+    Growing {
+        level: Level::Warning,
+        subject: "connections",
+        column: "connections_evicted",
+        what: "closed",
+        why: "Pending replies of all connections took too much memory.",
+        action: "Look for clients that send requests and do not read the replies.",
+    },
 ];
 
 /// Counters of a table that are reasons when they grow: column, what, why, action.
@@ -234,19 +256,19 @@ fn of_memory(reading: &Reading<'_>) -> Option<Reason> {
 fn of_growth(reading: &Reading<'_>, tables: &[TableReading<'_>], before: &Sample) -> Vec<Reason> {
     let now = Sample::new(reading, 0);
     let mut reasons = Vec::new();
-    let mut warn = |subject: String, count: u64, what: &str, why, action| {
+    let mut add = |level, subject: String, count: u64, what: &str, why, action| {
         if count != 0 {
             let what = format!("{count} {what} in the last minute");
-            reasons.push(Reason::new(Level::Warning, subject, what, why, action));
+            reasons.push(Reason::new(level, subject, what, why, action));
         }
     };
-    for (column, what, why, action) in GROWING {
-        warn("connections".to_owned(), now.growth(before, column), what, why, action);
+    for Growing { level, subject, column, what, why, action } in GROWING {
+        add(level, subject.to_owned(), now.growth(before, column), what, why, action);
     }
     for (index, table) in tables.iter().enumerate() {
         for (column, what, why, action) in TABLE_GROWING {
             let count = now.table_growth(before, index, column);
-            warn(format!("table {}", table.name), count, what, why, action);
+            add(Level::Warning, format!("table {}", table.name), count, what, why, action);
         }
     }
     reasons

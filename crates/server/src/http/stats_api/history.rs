@@ -23,7 +23,7 @@ use crate::{
 type Column = (&'static str, fn(&Reading<'_>) -> u64);
 
 /// Values of the process that the history keeps.
-const COLUMNS: [Column; 26] = [
+const COLUMNS: [Column; 27] = [
     ("commands", |reading| reading.status.stats.commands_total.get()),
     ("errors", |reading| reading.status.stats.errors_total.get()),
     ("hits", |reading| reading.status.stats.keyspace_hits_total.get()),
@@ -37,6 +37,7 @@ const COLUMNS: [Column; 26] = [
     ("connections_evicted", |reading| reading.status.stats.connections_evicted_total.get()),
     ("deferred", |reading| reading.status.stats.deferred_total.get()),
     ("memory_bytes", |reading| reading.status.stats.memory_used_bytes.get()),
+    ("memory_refused", |reading| reading.status.stats.memory_refused_total.get()),
     ("net_batches", |reading| reading.status.stats.net_batches.read().batches),
     ("net_items", |reading| reading.status.stats.net_batches.read().items),
     ("tx_batches", |reading| reading.status.stats.tx_batches.read().batches),

@@ -74,6 +74,21 @@ fn the_worst_reason_comes_first() {
     assert_eq!(document["health"]["level"], "error");
 }
 
+/// Every write to a table at its memory_max was refused, and the health was ok: the table is far
+/// below the limit of all tables.
+#[test]
+fn writes_that_are_refused_for_memory_are_an_error() {
+    let status = Status::default();
+    status.serve();
+    status.stats.memory_max_bytes.set(1_000);
+    status.stats.memory_used_bytes.set(10);
+    let document = of(&status, |reading| {
+        reading.status.stats.memory_refused_total.add(5);
+    });
+    assert_eq!(reasons(&document), [("error", "memory", "5 commands refused in the last minute")]);
+    assert_eq!(document["health"]["level"], "error");
+}
+
 #[test]
 fn what_is_saved_are_requests_less_round_trips() {
     let status = Status::default();
