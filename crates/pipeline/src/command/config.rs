@@ -77,6 +77,10 @@ const POLICIES: &[&str] = &[
 ];
 /// Policy of busload's own, under a name of Redis's kind.
 const S3_FIFO: &str = "allkeys-s3-fifo";
+/// Limit of the pending replies of one connection.
+const CLIENT_REPLY_BYTES: &str = "client-reply-bytes";
+/// Limit of the pending replies and unread requests of all connections.
+const REPLY_BYTES_TOTAL: &str = "reply-bytes-total";
 const MAX: i64 = i32::MAX as i64;
 /// Any number of bytes.
 const BYTES: Kind = Kind::Memory(0, i64::MAX as u64);
@@ -117,13 +121,13 @@ const PARAMETERS: &[Parameter] = &[
             tx.change_net_limits();
         },
         |tx| tx.settings.request_bytes.to_string()),
-    at_once("client-reply-bytes", Kind::Memory(CONFIG_REPLY_BYTES_MIN, i64::MAX as u64),
+    at_once(CLIENT_REPLY_BYTES, Kind::Memory(CONFIG_REPLY_BYTES_MIN, i64::MAX as u64),
         |tx, bytes| {
             tx.settings.client_reply_bytes = size(bytes);
             tx.change_net_limits();
         },
         |tx| tx.settings.client_reply_bytes.to_string()),
-    at_once("reply-bytes-total", Kind::Memory(CONFIG_REPLY_BYTES_MIN, i64::MAX as u64),
+    at_once(REPLY_BYTES_TOTAL, Kind::Memory(CONFIG_REPLY_BYTES_MIN, i64::MAX as u64),
         |tx, bytes| {
             tx.settings.reply_bytes_total = size(bytes);
             tx.change_net_limits();
@@ -199,6 +203,7 @@ pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     for (parameter, value) in &named {
         check(tx, parameter, value)?;
     }
+    check_reply_limits(tx, &named)?;
     for (parameter, value) in &named {
         if let (Change::AtOnce(apply), Some(number)) = (parameter.change, number(value)) {
             apply(tx, number);
@@ -260,6 +265,26 @@ fn check(tx: &Tx, parameter: &Parameter, value: &[u8]) -> Result<(), CommandErro
     }
     let why = "it can be changed only in the configuration file, for the next start";
     Err(failed(parameter, why))
+}
+
+/// Checks the limits of pending replies that would result, as a start does.
+fn check_reply_limits(tx: &Tx, named: &[Named<'_>]) -> Result<(), CommandError> {
+    let change = |name: &str| named.iter().find(|(parameter, _)| parameter.name == name);
+    let (client, total) = (change(CLIENT_REPLY_BYTES), change(REPLY_BYTES_TOTAL));
+    let Some((parameter, _)) = client.or(total) else { return Ok(()) };
+    let or = |change: Option<&Named<'_>>, now: usize| {
+        change.and_then(|(_, value)| number(value)).map_or(now, size)
+    };
+    let client_bytes = or(client, tx.settings.client_reply_bytes);
+    let total_bytes = or(total, tx.settings.reply_bytes_total);
+    if client_bytes <= total_bytes {
+        return Ok(());
+    }
+    let why = format!(
+        "{REPLY_BYTES_TOTAL} ({total_bytes}) would be less than {CLIENT_REPLY_BYTES} \
+         ({client_bytes}); expected at least as much"
+    );
+    Err(failed(parameter, &why))
 }
 
 /// Returns the value in the form that CONFIG GET shows, or Redis's message about what is wrong with

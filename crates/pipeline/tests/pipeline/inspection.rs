@@ -334,6 +334,21 @@ fn config_set_of_the_thresholds_refuses_what_redis_refuses() {
             ),
         ),
         (
+            "client-reply-bytes 4gb",
+            failed(
+                "client-reply-bytes",
+                "reply-bytes-total (2147483648) would be less than client-reply-bytes \
+                 (4294967296); expected at least as much",
+            ),
+        ),
+        (
+            "slowlog-max-len 7 reply-bytes-total 1mb",
+            failed(
+                "reply-bytes-total",
+                "reply-bytes-total (1048576) would be less than client-reply-bytes (67108864); \
+                 expected at least as much",
+            ),
+        ),
             "tcp-keepalive 7",
             failed(
                 "tcp-keepalive",
@@ -359,6 +374,11 @@ fn config_set_of_the_thresholds_refuses_what_redis_refuses() {
         "['slowlog-log-slower-than', '10000', 'slowlog-max-len', '128', \
          'latency-monitor-threshold', '100']"
     );
+    // Both together count as they are afterwards.
+    let both = "CONFIG SET reply-bytes-total 1mb client-reply-bytes 1mb";
+    assert_eq!(server.run(both), "OK");
+    let both = "CONFIG SET client-reply-bytes 512mb reply-bytes-total 512mb";
+    assert_eq!(server.run(both), "OK");
 }
 
 #[test]
