@@ -19,6 +19,8 @@ pub struct ConnectionGauges {
     pub reply_chunks: Counter,
     /// Memory of the connection: buffers, and its MULTI queue, watched keys and job.
     pub memory_bytes: Counter,
+    /// Time at which bytes last arrived, in milliseconds on the monotonic clock.
+    pub received_ms: Counter,
     /// Events that the connection waits for: 1 for readable, 2 for writable.
     pub events: Counter,
 }

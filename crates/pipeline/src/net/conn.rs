@@ -47,6 +47,8 @@ pub(super) struct Conn {
     pub paused: bool,
     /// Says whether the client has given the password, or needs none: the ordinary limits apply.
     pub authenticated: bool,
+    /// Says whether bytes arrived in this turn.
+    pub heard: bool,
     /// Says whether the client will send no more.
     pub half_closed: bool,
     /// Says whether the client broke the protocol: nothing more is parsed.
@@ -95,6 +97,7 @@ impl Conn {
             output: Output::default(),
             paused: false,
             authenticated,
+            heard: false,
             half_closed: false,
             broken: false,
             in_gated: false,
@@ -134,6 +137,13 @@ impl Conn {
         let readable = if self.paused { 0 } else { ConnectionGauges::READABLE };
         let writable = if self.output.is_sending() { ConnectionGauges::WRITABLE } else { 0 };
         gauges.events.set(readable | writable);
+    }
+
+    /// Publishes that bytes have arrived, if they have: a client that sends is not idle.
+    pub fn note_heard(&mut self, now: Duration) {
+        if std::mem::take(&mut self.heard) {
+            self.gauges.received_ms.set(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        }
     }
 
     /// Returns whether every request that was executed is answered.

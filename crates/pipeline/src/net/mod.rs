@@ -282,7 +282,7 @@ impl<N: Net> NetStage<N> {
         self.gated = gated;
         let mut dirty = std::mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
-            released += usize::from(self.settle(id, progress));
+            released += usize::from(self.settle(id, progress, now));
         }
         debug_assert!(self.dirty.is_empty(), "settling makes nothing dirty");
         self.dirty = dirty;
@@ -374,6 +374,7 @@ impl<N: Net> NetStage<N> {
                     self.discarded = true;
                     return;
                 }
+                conn.heard = true;
                 let limits =
                     if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
                 let full = is_full(batch);
@@ -506,9 +507,10 @@ impl<N: Net> NetStage<N> {
 
     /// Sends the released replies of a connection and updates its pauses and its share of the
     /// total. Returns whether something was sent.
-    fn settle(&mut self, id: ConnId, progress: Gate) -> bool {
+    fn settle(&mut self, id: ConnId, progress: Gate, now: Duration) -> bool {
         let Some(conn) = lookup(&mut self.conns, id) else { return false };
         conn.in_dirty = false;
+        conn.note_heard(now);
         let mut sent = false;
         match conn.output.release(progress, &mut self.spare) {
             Release::Send(chunk) => {

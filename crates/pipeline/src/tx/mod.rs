@@ -246,8 +246,12 @@ impl Tx {
         }
         self.idle_check_due = self.now + IDLE_CHECK_INTERVAL;
         let oldest_ms = self.now_ms - 1_000 * i64::from(self.settings.idle_timeout_s);
+        let oldest =
+            self.now.saturating_sub(Duration::from_secs(self.settings.idle_timeout_s.into()));
         let is_idle = |session: &&Session| {
             session.active_ms < oldest_ms
+                // It may be in the middle of a long request.
+                && Duration::from_millis(session.gauges.received_ms.get()) < oldest
                 && !session.monitors
                 && !session.closing
                 // Its requests or replies wait for the log.

@@ -11,7 +11,7 @@ use busload_pipeline::settings::{Settings, SyncMode};
 
 use crate::{
     common::{Server, check},
-    world::{World, settings},
+    world::{World, request, settings},
 };
 
 /// Clock that a read advances by a millisecond, so that a timed command takes one.
@@ -299,6 +299,39 @@ fn config_set_changes_limits_of_connections_at_once() {
     world.settle();
     assert_eq!(world.net.connection_count(), 1, "idle for 32 seconds");
     assert_eq!(world.run(&mut operator, "PING"), ["PONG"], "not idle");
+}
+
+/// Only an executed request counted, so a client was closed in the middle of a long upload.
+#[test]
+fn a_client_that_sends_a_long_request_is_not_idle() {
+    let mut world = World::new(SyncMode::Os);
+    let (mut operator, mut client) = (world.connect(), world.connect());
+    assert_eq!(world.run(&mut operator, "CONFIG SET timeout 30"), ["OK"]);
+    let upload = request(&["SET", "k", "x".repeat(3_000).as_str()]);
+    let id = client.id;
+    let mut part = |world: &mut World, bytes: &[u8], seconds: u64| {
+        world.clients.write(id, bytes);
+        world.settle();
+        world.clock.advance(Duration::from_secs(seconds));
+        world.tx.housekeep(crate::world::read(&world.clock));
+        world.settle();
+        world.run(&mut operator, "PING");
+    };
+    for bytes in upload[..2_000].chunks(500) {
+        part(&mut world, bytes, 20);
+        assert_eq!(world.net.connection_count(), 2, "it sent something 20 seconds ago");
+    }
+    part(&mut world, &upload[2_000..], 20);
+    assert_eq!(world.replies(&mut client), ["OK"]);
+    let mut late = world.connect();
+    assert_eq!(world.run(&mut late, "PING"), ["PONG"]);
+    world.clients.write(late.id, &upload[..500]);
+    world.settle();
+    world.clock.advance(Duration::from_secs(31));
+    world.run(&mut operator, "PING");
+    world.tx.housekeep(crate::world::read(&world.clock));
+    world.settle();
+    assert_eq!(world.net.connection_count(), 1, "both have sent nothing for 31 seconds");
 }
 
 #[test]
