@@ -125,6 +125,8 @@ pub struct Stats {
     pub connections_rejected_total: Counter,
     /// Connections closed because of `reply_bytes_total`.
     pub connections_evicted_total: Counter,
+    /// Clients in MONITOR mode closed because they did not take what they were sent.
+    pub monitors_closed_total: Counter,
     /// Connections open at this moment.
     pub connections: Counter,
     /// Bytes of pending replies, half-read requests and MULTI queues at this moment.
@@ -197,6 +199,7 @@ impl Stats {
             &self.memory_refused_total,
             &self.connections_total,
             &self.connections_rejected_total,
+            &self.monitors_closed_total,
         ] {
             counter.set(0);
         }

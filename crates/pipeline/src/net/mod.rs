@@ -260,7 +260,7 @@ impl<N: Net> NetStage<N> {
                 conn.output.bytes(),
                 self.client_reply_bytes
             );
-            self.stats.connections_evicted_total.add(1);
+            self.stats.monitors_closed_total.add(1);
             self.close(id);
         }
     }
