@@ -107,6 +107,8 @@ document.addEventListener("visibilitychange", () => {
     timer = null;
     setLive("", "paused");
   } else if (timer === null) {
+    // The histograms kept are older than a minute, or will be too soon.
+    histograms.clear();
     poll();
   }
 });

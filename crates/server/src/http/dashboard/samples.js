@@ -83,6 +83,7 @@ const histograms = {
     if (HISTOGRAMS_KEPT < this.kept.length) this.kept.shift();
   },
 
+  /** Forgets all: what follows is of another process, or comes after a time without answers. */
   clear() {
     this.kept = [];
   },
