@@ -32,7 +32,6 @@ pub fn document(
     arguments: SlowArguments,
 ) -> Value {
     let tables = tables(reading);
-    let names: Vec<&str> = tables.iter().map(|table| &*table.name).collect();
     let reasons = health::reasons(reading, &tables, history);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -52,7 +51,7 @@ pub fn document(
         "snapshots": reading.log.as_ref().map(snapshots),
         "latency": latency(reading),
         "slow": slow(reading, arguments),
-        "history": history.to_json(since_ms, &names),
+        "history": history.to_json(since_ms, &tables),
     })
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     history::{History, Sample},
-    tables::TableReading,
+    tables::{TableReading, of_history},
 };
 use crate::{
     http::{limits::HEALTH_REASON_COUNT_LIMIT, metrics::Reading},
@@ -265,7 +265,7 @@ fn of_growth(reading: &Reading<'_>, tables: &[TableReading<'_>], before: &Sample
     for Growing { level, subject, column, what, why, action } in GROWING {
         add(level, subject.to_owned(), now.growth(before, column), what, why, action);
     }
-    for (index, table) in tables.iter().enumerate() {
+    for (index, table) in of_history(tables).into_iter().enumerate() {
         for (column, what, why, action) in TABLE_GROWING {
             let count = now.table_growth(before, index, column);
             add(Level::Warning, format!("table {}", table.name), count, what, why, action);

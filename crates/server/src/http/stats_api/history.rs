@@ -9,11 +9,11 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::tables::{TABLE_COLUMNS, TableReading, tables};
+use super::tables::{TABLE_COLUMNS, TableReading, of_history, tables};
 use crate::{
     http::{
         front::Front,
-        limits::{HISTORY_INTERVAL, HISTORY_SAMPLE_COUNT_LIMIT, HISTORY_TABLE_COUNT_LIMIT},
+        limits::{HISTORY_INTERVAL, HISTORY_SAMPLE_COUNT_LIMIT},
         metrics::Reading,
     },
     status::{ServerState, Status},
@@ -127,7 +127,8 @@ impl History {
 
     /// Makes the object of `history`: the samples that are younger than `since_ms`, all of them if
     /// there is none.
-    pub fn to_json(&self, since_ms: Option<u64>, table_names: &[&str]) -> Value {
+    pub fn to_json(&self, since_ms: Option<u64>, all: &[TableReading<'_>]) -> Value {
+        let tables = of_history(all);
         let samples = self.samples();
         let young = |sample: &&Sample| since_ms.is_none_or(|since_ms| since_ms < sample.at_ms);
         json!({
@@ -135,7 +136,8 @@ impl History {
             "samples_max": HISTORY_SAMPLE_COUNT_LIMIT,
             "columns": COLUMNS.map(|(name, _)| name),
             "table_columns": TABLE_COLUMNS.map(|(name, _)| name),
-            "tables": &table_names[..table_names.len().min(HISTORY_TABLE_COUNT_LIMIT)],
+            "tables": tables.iter().map(|table| &*table.name).collect::<Vec<_>>(),
+            "tables_left_out": all.len() - tables.len(),
             "samples": samples.iter().filter(young).map(Sample::to_json).collect::<Vec<_>>(),
         })
     }
@@ -149,7 +151,7 @@ impl Sample {
         Self {
             at_ms,
             values: COLUMNS.map(|(_, of)| of(reading)),
-            tables: tables.iter().take(HISTORY_TABLE_COUNT_LIMIT).map(of_table).collect(),
+            tables: of_history(&tables).into_iter().map(of_table).collect(),
         }
     }
 

@@ -8,7 +8,10 @@ use busload_postgres::TableStats;
 use serde_json::{Value, json};
 
 use crate::{
-    http::metrics::{ChunksReading, QueueReading, Reading},
+    http::{
+        limits::HISTORY_TABLE_COUNT_LIMIT,
+        metrics::{ChunksReading, QueueReading, Reading},
+    },
     shown::shown_error,
     sources::{postgres_state, store_state},
 };
@@ -62,6 +65,16 @@ pub fn tables<'a>(reading: &'a Reading<'a>) -> Vec<TableReading<'a>> {
     tables.extend(reading.postgres.iter().map(|(name, stats)| postgres_table(name, stats)));
     tables.extend(reading.chunks.iter().map(|chunks| chunks_table(chunks, queue(chunks.name))));
     tables
+}
+
+/// Returns the tables that the history has room for, in its order: the first one, which shows the
+/// syncs of the log, then those of sources, whose health depends on it, then the others.
+pub fn of_history<'t, 'a>(tables: &'t [TableReading<'a>]) -> Vec<&'t TableReading<'a>> {
+    let mut kept: Vec<&TableReading<'_>> = tables.iter().collect();
+    let (_, others) = kept.split_at_mut(tables.len().min(1));
+    others.sort_by_key(|table| table.kind == "memory");
+    kept.truncate(HISTORY_TABLE_COUNT_LIMIT);
+    kept
 }
 
 fn memory_tables<'a>(reading: &'a Reading<'a>) -> impl Iterator<Item = TableReading<'a>> {
@@ -165,5 +178,30 @@ impl TableReading<'_> {
             "connections_wanted": self.connections.map(|(_, wanted)| wanted),
             "tiers": self.tiers.iter().map(tier).collect::<Vec<_>>(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With more memory tables than the history has room for, nobody heard of a source that
+    /// refused requests.
+    #[test]
+    fn sources_are_in_the_history_however_many_memory_tables_there_are() {
+        let objects = postgres_table("objects", &TableStats::default());
+        let memory = |index: usize| TableReading {
+            name: format!("m{index}").into(),
+            kind: "memory",
+            tiers: Vec::new(),
+            ..postgres_table("", &TableStats::default())
+        };
+        let mut tables: Vec<_> = (0..2 * HISTORY_TABLE_COUNT_LIMIT).map(memory).collect();
+        tables.push(objects);
+        let kept = of_history(&tables);
+        let names: Vec<&str> = kept.iter().map(|table| &*table.name).take(4).collect();
+        assert_eq!(names, ["m0", "objects", "m1", "m2"]);
+        assert_eq!(kept.len(), HISTORY_TABLE_COUNT_LIMIT);
+        assert!(of_history(&[]).is_empty());
     }
 }
