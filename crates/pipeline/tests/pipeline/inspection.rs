@@ -384,6 +384,7 @@ fn config_set_of_the_thresholds_refuses_what_redis_refuses() {
                  expected at least as much",
             ),
         ),
+        (
             "tcp-keepalive 7",
             failed(
                 "tcp-keepalive",
