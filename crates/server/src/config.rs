@@ -361,6 +361,7 @@ fn snapshot_settings(
             1 => CPU_PERCENT_SINGLE,
             _ => default.cpu_percent,
         }),
+        ..default
     }
 }
 

@@ -101,10 +101,7 @@ pub fn recover(
         },
     )
     .map_err(|error| Failure::run(error.to_string()))?;
-    let thread = spawn("snapshots", || {
-        lower_priority();
-        maintenance.run();
-    })?;
+    let thread = spawn("snapshots", || maintenance.run(lower_priority))?;
     let snapshots = SnapshotThread { control: opened.snapshots, thread };
     let (stage, helper) = (opened.stage, opened.helper);
     let log_threads = vec![spawn("log", || stage.run())?, spawn("zero-ahead", || helper.run())?];

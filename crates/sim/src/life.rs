@@ -8,6 +8,7 @@ use busload_io::{
 };
 use busload_log::Lsn;
 use busload_resp::reply::Reply;
+use busload_snapshot::limits::CATCH_UP_PERCENT;
 
 use crate::{
     clients::Client,
@@ -206,6 +207,7 @@ impl Run {
             segment_bytes: [16 << 10, 32 << 10, 64 << 10][rng.index(3)],
             snapshot_log_bytes: [2 << 10, 16 << 10, 100 << 10][rng.index(3)],
             memory_bytes: [0, 100 << 20, 1 << 30][rng.index(3)],
+            catch_up_percent: [0, CATCH_UP_PERCENT][rng.index(2)],
             piece_bytes_max: match self.workload.has_huge {
                 true => 64 << 10,
                 false => [64, 4_096][rng.index(2)],

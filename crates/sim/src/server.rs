@@ -39,6 +39,8 @@ pub struct Shape {
     pub snapshot_log_bytes: u64,
     /// Memory from which the number of partitions follows.
     pub memory_bytes: u64,
+    /// Length of the log, in percent of the contents, above which a snapshot sorts it into a file.
+    pub catch_up_percent: u64,
     /// Most bytes that the network moves at once.
     pub piece_bytes_max: usize,
     /// Says whether each request is printed.
@@ -147,6 +149,7 @@ impl Server {
                 automatic: true,
                 log_bytes_min: shape.snapshot_log_bytes,
                 cpu_percent: 100,
+                catch_up_percent: shape.catch_up_percent,
             };
             let memory_bytes = Box::new(move || shape.memory_bytes);
             let recovered = Recovered {

@@ -35,6 +35,8 @@ pub const COMPRESSION_ZSTD: u8 = 1;
 pub const SNAPSHOT_SUFFIX: &str = ".snapshot";
 /// Name of a snapshot that is being written.
 pub const TEMPORARY_NAME: &str = "snapshot.new";
+/// Name of the file in which a snapshot sorts a long log by partition.
+pub const SPILL_NAME: &str = "snapshot.spill";
 
 const DIGIT_COUNT: usize = 20;
 

@@ -12,6 +12,9 @@
 //! transactions takes no part, nothing is forked and no memory is copied. One partition of the keys
 //! (by hash) after the other is built in tables of its own, so memory grows by a partition.
 //!
+//! **It keeps up.** Each partition reads the log again. A log that is long beside the contents is
+//! sorted by partition into a file first, so that it is read once.
+//!
 //! **Consistency.** A snapshot holds exactly the records up to one LSN, which was durable before
 //! and at which no transaction in several records is open.
 //!
@@ -36,13 +39,14 @@ mod pacer;
 mod partition;
 mod prepare;
 mod reader;
+mod spill;
 mod writer;
 
 pub use catalogue::{Catalogue, KnownTable};
 pub use copy::copy;
 pub use load::{Loaded, load, newest_first};
 pub use maintenance::{Control, Maintenance, MemoryBytes, Pause, Recovered, Settings, Status};
-pub use make::{MakeError, Wanted, make, partition_bits};
+pub use make::{InvalidSpill, MakeError, Reading, Wanted, make, partition_bits};
 pub use pacer::{Pace, Pacer, Stopped};
 pub use reader::{InvalidSnapshot, Snapshot, SnapshotError};
 pub use writer::Summary;

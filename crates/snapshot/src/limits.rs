@@ -19,8 +19,19 @@ pub const PARTITION_FRACTION: u64 = 32;
 pub const PARTITION_BITS_MAX: u32 = 7;
 
 /// Records of the log of which a snapshot notes the partition, a byte for each, when it first reads
-/// them. Further ones are decoded once for each partition.
+/// them. Where there are more it spills them; if the disk is too full for that, further ones are
+/// decoded once for each partition.
 pub const NOTED_RECORDS_MAX: usize = 32 * 1024 * 1024;
+
+/// As many records are noted also if this fraction of the memory of all tables is more.
+pub const NOTED_FRACTION: u64 = 64;
+
+/// Length of a partition's effects at which they are spilled as a chunk. A single effect may be
+/// longer.
+pub const SPILL_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Length of the effects of all partitions that are not spilled yet.
+pub const SPILL_BUFFERS_BYTES: usize = 16 * 1024 * 1024;
 
 /// Length of unsynced writes at which a snapshot's file is synced, so that they never fill the
 /// device's queue ahead of a sync of the log.
@@ -53,9 +64,10 @@ pub const CPU_PERCENT_SINGLE: u32 = 10;
 /// Longest pause that the pacer makes at once.
 pub const PAUSE_MAX_MS: u64 = 100;
 
-/// Length of the log behind the last snapshot, in lengths of the contents, from which the share
-/// grows with it.
-pub const CATCH_UP_FACTOR: u64 = 8;
+/// Length of the log behind the last snapshot, in percent of the contents, above which a snapshot
+/// sorts it into a file and has the priority of the other threads, and from which its share grows
+/// with the log.
+pub const CATCH_UP_PERCENT: u64 = 200;
 
 /// Interval at which the thread looks how much the log has grown.
 pub const LOOK_INTERVAL_MS: u64 = 500;
@@ -74,3 +86,4 @@ pub const RETRY_INTERVAL_MS: u64 = 30_000;
 
 const _: () = assert!(OWN_BLOCK_BYTES <= BLOCK_BYTES);
 const _: () = assert!(HASH_EFFECT_BYTES < BLOCK_BYTES);
+const _: () = assert!(64 * 1024 <= SPILL_BUFFERS_BYTES >> PARTITION_BITS_MAX);

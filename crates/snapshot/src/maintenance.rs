@@ -3,6 +3,7 @@
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -10,11 +11,11 @@ use busload_io::{Clock, Disk, DiskErrorKind, DiskOperation};
 use busload_log::{Lsn, Progress, remove_covered, remove_spares};
 
 use crate::{
-    MakeError, Pacer, Snapshot, SnapshotError, Stopped, Summary, Wanted,
+    MakeError, Pacer, Reading, Snapshot, SnapshotError, Stopped, Summary, Wanted,
     format::lsn_of_name,
     limits::{
-        CATCH_UP_FACTOR, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN,
-        LOOK_INTERVAL_MS, PROGRESS_INTERVAL_MS, RETRY_INTERVAL_MS,
+        CATCH_UP_PERCENT, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN,
+        LOOK_INTERVAL_MS, NOTED_FRACTION, NOTED_RECORDS_MAX, PROGRESS_INTERVAL_MS, RETRY_INTERVAL_MS,
     },
     make, newest_first, partition_bits,
     writer::discard,
@@ -28,14 +29,21 @@ pub struct Settings {
     /// Least length of the log behind the last snapshot at which another is made. If that snapshot
     /// is longer, its length counts.
     pub log_bytes_min: u64,
-    /// Share of one processor that making a snapshot takes, in percent. While the log behind the
-    /// last one is longer than eight times the contents, the share grows with it.
+    /// Share of one processor that making a snapshot takes, in percent.
     pub cpu_percent: u32,
+    /// Length of the log behind the last snapshot, in percent of the contents, from which the share
+    /// grows with it, and above which the log is sorted into a file first.
+    pub catch_up_percent: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { automatic: true, log_bytes_min: LOG_BYTES_MIN, cpu_percent: CPU_PERCENT }
+        Self {
+            automatic: true,
+            log_bytes_min: LOG_BYTES_MIN,
+            cpu_percent: CPU_PERCENT,
+            catch_up_percent: CATCH_UP_PERCENT,
+        }
     }
 }
 
@@ -186,6 +194,8 @@ pub struct Maintenance<D: Disk, C> {
     /// Bytes written since the start that the newest snapshot covers.
     covered_bytes: u64,
     retry_at: Duration,
+    /// The attempt has a low priority, and is given up when the log becomes long meanwhile.
+    gives_way: bool,
 }
 
 impl<D: Disk, C: Clock> Maintenance<D, C> {
@@ -233,26 +243,81 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
             recovered_bytes: log_bytes,
             covered_bytes: 0,
             retry_at: Duration::ZERO,
+            gives_way: false,
         })
     }
 
-    /// Makes snapshots until [`Control::stop`].
-    pub fn run(mut self) {
+    /// Makes snapshots until [`Control::stop`], each in a thread of its own that first calls
+    /// `lower_priority`. While the log is long beside the contents, this thread makes them, and one
+    /// that was begun before is given up: a thread with a lower priority than busy ones would never
+    /// keep up, and cannot raise it.
+    pub fn run(mut self, lower_priority: fn())
+    where
+        D: Send,
+        D::File: Send,
+        C: Send,
+    {
         let control = Arc::clone(&self.control);
         while control.wait(Duration::from_millis(LOOK_INTERVAL_MS)).is_ok() {
-            self.turn(&mut |pause| control.pause(pause));
+            if !self.has_work() {
+                continue;
+            }
+            let mut pause = |pause| control.pause(pause);
+            if self.is_behind() || !self.turn_in_thread(lower_priority, &mut pause) {
+                self.turn(&mut pause);
+            }
         }
+    }
+
+    /// Makes a snapshot in a thread of its own. Returns false if there can be none.
+    fn turn_in_thread(
+        &mut self,
+        lower_priority: fn(),
+        pause: &mut (dyn FnMut(Duration) -> Result<(), Stopped> + Send),
+    ) -> bool
+    where
+        D: Send,
+        D::File: Send,
+        C: Send,
+    {
+        self.gives_way = true;
+        let is_done = thread::scope(|scope| {
+            let turn = || {
+                lower_priority();
+                self.turn(pause);
+            };
+            thread::Builder::new().name("snapshots".into()).spawn_scoped(scope, turn).is_ok()
+        });
+        self.gives_way = false;
+        is_done
     }
 
     /// Makes a snapshot if one is due or was asked for.
     pub fn turn(&mut self, pause: Pause<'_>) {
+        if self.has_work() {
+            self.attempt(self.control.status().requested, pause);
+        }
+    }
+
+    /// Returns whether a snapshot is due or was asked for.
+    fn has_work(&self) -> bool {
         let Status { requested, answered, .. } = self.control.status();
         let is_due = self.settings.automatic
             && self.due_bytes() <= self.log_bytes()
             && self.retry_at <= self.clock.now();
-        if self.progress.failure().is_none() && (answered < requested || is_due) {
-            self.attempt(requested, pause);
-        }
+        self.progress.failure().is_none() && (answered < requested || is_due)
+    }
+
+    /// Returns whether the log is long beside the contents.
+    fn is_behind(&self) -> bool {
+        self.catch_up_bytes() < self.log_bytes()
+    }
+
+    /// Returns the length of the log from which the share of the processor grows.
+    fn catch_up_bytes(&self) -> u64 {
+        // There may be no snapshot yet whose length says how much there is to do.
+        let contents_bytes = self.due_bytes().max((self.memory_bytes)());
+        (contents_bytes / 100).saturating_mul(self.settings.catch_up_percent)
     }
 
     /// Returns the length of the log behind the newest snapshot.
@@ -272,6 +337,10 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         let began = self.clock.now();
         self.control.change(|status| status.running = true);
         let made = self.make(pause);
+        if self.gives_way && self.is_behind() && matches!(made, Err(MakeError::Stopped(_))) {
+            log::debug!("the log grows faster than a snapshot is made beside: it begins anew");
+            return self.control.change(|status| status.running = false);
+        }
         let took = self.clock.now().saturating_sub(began);
         let now_ms = self.clock.wall_ms();
         match &made {
@@ -329,7 +398,8 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         let durable = self.progress.durable();
         let partition_bits = partition_bits((self.memory_bytes)());
         loop {
-            let wanted = Wanted { durable, seed: self.seed, partition_bits };
+            let reading = self.reading(durable, partition_bits);
+            let wanted = Wanted { durable, seed: self.seed, partition_bits, reading };
             match self.make_paced(wanted, pause) {
                 Ok(Some(summary)) => {
                     self.kept.insert(0, Snapshot::open(&self.disk, summary.lsn)?);
@@ -348,17 +418,33 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         }
     }
 
+    /// Decides how the log up to `durable` is read.
+    fn reading(&self, durable: Lsn, partition_bits: u32) -> Reading {
+        let base = self.kept.first().map_or(Lsn(0), |newest| newest.header().lsn);
+        let records = durable.0.saturating_sub(base.0);
+        let fraction =
+            usize::try_from((self.memory_bytes)() / NOTED_FRACTION).unwrap_or(usize::MAX);
+        let noted_max = NOTED_RECORDS_MAX.max(fraction);
+        if 0 < partition_bits && (self.is_behind() || (noted_max as u64) < records) {
+            Reading::Spilled
+        } else {
+            Reading::Repeated { noted_max }
+        }
+    }
+
     fn make_paced(&self, wanted: Wanted, pause: Pause<'_>) -> Result<Option<Summary>, MakeError> {
-        // There may be no snapshot yet whose length says how much there is to do.
-        let contents_bytes = self.due_bytes().max((self.memory_bytes)());
-        let catch_up_bytes = contents_bytes.saturating_mul(CATCH_UP_FACTOR).max(1);
+        let catch_up_bytes = self.catch_up_bytes().max(1);
         let share = || {
             let growth = self.log_bytes() as f64 / catch_up_bytes as f64;
             f64::from(self.settings.cpu_percent) / 100.0 * growth.max(1.0)
         };
+        let mut pause = |time| match self.gives_way && self.is_behind() {
+            true => Err(Stopped),
+            false => pause(time),
+        };
         let mut told = ToldProgress::new(&self.clock, &self.control);
         let mut progress = |done| told.note(done);
-        let mut pacer = Pacer::new(&self.clock, &share, pause, &mut progress);
+        let mut pacer = Pacer::new(&self.clock, &share, &mut pause, &mut progress);
         make(&self.disk, self.kept.first(), wanted, &mut pacer)
     }
 

@@ -1,6 +1,8 @@
 //! Makes a snapshot from the one before and the log.
 
-use busload_io::{Disk, DiskError};
+use std::path::PathBuf;
+
+use busload_io::{Disk, DiskError, DiskErrorKind};
 use busload_log::{Base, Lsn, OpenError, Read, ReplayError, read_durable};
 use busload_tables::{
     HashPrefix, Tables,
@@ -9,11 +11,14 @@ use busload_tables::{
 
 use crate::{
     Catalogue, Pace, Snapshot, SnapshotError, Stopped, Summary,
-    format::Header,
-    limits::{PACED_BYTES, PARTITION_BITS_MAX, PARTITION_BYTES_MIN, PARTITION_FRACTION},
+    format::{Header, SPILL_NAME},
+    limits::{
+        NOTED_RECORDS_MAX, PACED_BYTES, PARTITION_BITS_MAX, PARTITION_BYTES_MIN, PARTITION_FRACTION,
+    },
     partition::{Concern, Overlap, PartitionReplay, RecordPartitions},
     prepare::prepared_tables,
-    writer::{SnapshotWriter, discard},
+    spill::Spill,
+    writer::{SnapshotWriter, discard, remove_if_there},
 };
 
 /// Reason why a snapshot was not made. Nothing was changed.
@@ -29,13 +34,34 @@ pub enum MakeError {
     #[error("the snapshot before cannot be applied: {0}")]
     Apply(#[from] ApplyError),
     #[error(transparent)]
+    Spill(#[from] InvalidSpill),
+    #[error(transparent)]
     Stopped(#[from] Stopped),
+}
+
+/// Place where the sorted log does not verify.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} does not hold at offset {offset} what was just written: the disk may be failing",
+    path.display()
+)]
+pub struct InvalidSpill {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Offset of the chunk that does not verify.
+    pub offset: u64,
 }
 
 impl From<OpenError> for MakeError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Replay { source, .. } if source.is::<Stopped>() => Stopped.into(),
+            OpenError::Replay { path, offset, lsn, source } => {
+                match source.downcast::<DiskError>() {
+                    Ok(error) => MakeError::Disk(*error),
+                    Err(source) => MakeError::Log(OpenError::Replay { path, offset, lsn, source }),
+                }
+            }
             error => MakeError::Log(error),
         }
     }
@@ -50,6 +76,22 @@ pub struct Wanted {
     pub seed: u64,
     /// Number of partitions, as a power of two: see [`partition_bits`].
     pub partition_bits: u32,
+    /// Way in which the log is read.
+    pub reading: Reading,
+}
+
+/// Way in which the log is read, of which every partition needs a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Once to note the partition of each record, and once for each partition: nothing more is
+    /// written, and the cost grows with the number of partitions.
+    Repeated {
+        /// Number of records of which the partition is noted.
+        noted_max: usize,
+    },
+    /// Once, to sort it by partition into a file. While the disk is too full for that, the log is
+    /// read repeatedly.
+    Spilled,
 }
 
 /// Returns into how many partitions, as a power of two, tables are cut that take so much memory.
@@ -69,13 +111,34 @@ pub fn make<D: Disk>(
     pace: &mut dyn Pace,
 ) -> Result<Option<Summary>, MakeError> {
     let mut steps = Steps::new(pace, wanted.partition_bits, base.is_some());
-    let Some(plan) = Plan::new(disk, base, wanted, &mut steps)? else { return Ok(None) };
-    let made = plan.write(disk, base, &mut steps);
-    if made.is_err() {
-        // The error of the snapshot says more than one of its removal would.
-        let _ = discard(disk);
-    }
-    made.map(Some)
+    let made = make_planned(disk, base, wanted, &mut steps);
+    // The error of the snapshot says more than one of the removal would, and the next attempt
+    // replaces what is left.
+    let _ = match made {
+        Ok(_) => remove_if_there(disk, SPILL_NAME),
+        Err(_) => discard(disk),
+    };
+    made
+}
+
+fn make_planned<D: Disk>(
+    disk: &D,
+    base: Option<&Snapshot<D::File>>,
+    wanted: Wanted,
+    steps: &mut Steps<'_>,
+) -> Result<Option<Summary>, MakeError> {
+    let plan = match Plan::new(disk, base, wanted, steps) {
+        Err(MakeError::Disk(error))
+            if error.kind == DiskErrorKind::NoSpace && wanted.reading == Reading::Spilled =>
+        {
+            log::warn!("{error}; the log is read once for each part of the keys instead");
+            remove_if_there(disk, SPILL_NAME)?;
+            let reading = Reading::Repeated { noted_max: NOTED_RECORDS_MAX };
+            Plan::new(disk, base, Wanted { reading, ..wanted }, steps)?
+        }
+        plan => plan?,
+    };
+    plan.map(|plan| plan.write(disk, base, steps)).transpose()
 }
 
 /// Progress of a snapshot, in steps that count the same: a first reading of the log; then for each
@@ -111,24 +174,56 @@ impl Pace for Steps<'_> {
 }
 
 /// Result of a first reading of the log.
-struct Plan {
+struct Plan<'a, D: Disk> {
     header: Header,
     base: Option<Base>,
-    records: RecordPartitions,
+    records: PlannedRecords<'a, D>,
 }
 
-impl Plan {
-    fn new<D: Disk>(
-        disk: &D,
+/// Records of the log, as the first reading prepares them for the partitions.
+enum PlannedRecords<'a, D: Disk> {
+    Noted(RecordPartitions),
+    Spilled(Spill<'a, D>),
+}
+
+impl<'a, D: Disk> PlannedRecords<'a, D> {
+    fn begin(disk: &'a D, base: Lsn, wanted: Wanted) -> Result<Self, DiskError> {
+        let Wanted { seed, partition_bits, reading, .. } = wanted;
+        Ok(match reading {
+            Reading::Repeated { noted_max } => {
+                PlannedRecords::Noted(RecordPartitions::new(partition_bits, base, noted_max))
+            }
+            Reading::Spilled => PlannedRecords::Spilled(Spill::begin(disk, partition_bits, seed)?),
+        })
+    }
+
+    fn push(&mut self, record: &[u8], hashing: &Tables) -> Result<(), ReplayError> {
+        match self {
+            PlannedRecords::Noted(noted) => Ok(noted.note(record, hashing)?),
+            PlannedRecords::Spilled(spill) => spill.push(record, hashing),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), DiskError> {
+        match self {
+            PlannedRecords::Noted(_) => Ok(()),
+            PlannedRecords::Spilled(spill) => spill.end(),
+        }
+    }
+}
+
+impl<'a, D: Disk> Plan<'a, D> {
+    fn new(
+        disk: &'a D,
         snapshot: Option<&Snapshot<D::File>>,
         wanted: Wanted,
         steps: &mut Steps<'_>,
     ) -> Result<Option<Self>, MakeError> {
-        let Wanted { durable, seed, partition_bits } = wanted;
+        let Wanted { durable, seed, partition_bits, .. } = wanted;
         let base = snapshot.map(Snapshot::base);
         let seed = snapshot.map_or(seed, |snapshot| snapshot.header().seed);
         let base_lsn = base.map_or(Lsn(0), |base| base.lsn);
-        let mut records = RecordPartitions::new(partition_bits, base_lsn);
+        let mut records = PlannedRecords::begin(disk, base_lsn, wanted)?;
         let hashing = Tables::new(seed);
         let mut open_since = None;
         let read = read_paced(disk, base.as_ref(), durable, steps, &mut |lsn, record| {
@@ -142,13 +237,14 @@ impl Plan {
                     PartPosition::Last => open_since = None,
                 }
             }
-            Ok(records.note(record, &hashing)?)
+            records.push(record, &hashing)
         })?;
         let Some(read) = read else { return Ok(None) };
         let lsn = open_since.map_or(durable, |first: Lsn| Lsn(first.0 - 1));
         if lsn <= base_lsn {
             return Ok(None);
         }
+        records.end()?;
         let header = Header {
             log_id: read.log_id,
             lsn,
@@ -160,7 +256,7 @@ impl Plan {
         Ok(Some(Self { header, base, records }))
     }
 
-    fn write<D: Disk>(
+    fn write(
         &self,
         disk: &D,
         snapshot: Option<&Snapshot<D::File>>,
@@ -188,24 +284,47 @@ impl Plan {
                 }
                 steps.end_step();
             }
-            let lsn = self.header.lsn;
-            read_paced(disk, self.base.as_ref(), lsn, steps, &mut |lsn, record| match self
-                .records
-                .concern(lsn, partition)
-            {
-                Concern::None => Ok(()),
-                Concern::Whole => Ok(replay.push_wanted(record)?),
-                Concern::Unknown => {
-                    catalogue.note(record)?;
-                    Ok(replay.push(record)?)
-                }
-            })?;
+            self.replay_log(disk, partition, &mut replay, &mut catalogue, steps)?;
             replay.finish();
             expected = tables.ids().map(|table| (table, tables.len(table))).collect();
             write_partition(&mut writer, &tables, steps)?;
             steps.end_step();
         }
         Ok(writer.finish(&catalogue)?)
+    }
+
+    /// Applies what the log holds of a partition, and notes the changes of the set of tables.
+    fn replay_log(
+        &self,
+        disk: &D,
+        partition: u64,
+        replay: &mut PartitionReplay<'_>,
+        catalogue: &mut Catalogue,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), MakeError> {
+        let records = match &self.records {
+            PlannedRecords::Noted(records) => records,
+            PlannedRecords::Spilled(spill) => {
+                catalogue.note(spill.catalogue()).map_err(ApplyError::from)?;
+                for chunk in spill.chunks(partition as usize) {
+                    replay.push_chunk(&chunk?)?;
+                    steps.pace()?;
+                }
+                return Ok(());
+            }
+        };
+        let lsn = self.header.lsn;
+        read_paced(disk, self.base.as_ref(), lsn, steps, &mut |lsn, record| match records
+            .concern(lsn, partition)
+        {
+            Concern::None => Ok(()),
+            Concern::Whole => Ok(replay.push_wanted(record)?),
+            Concern::Unknown => {
+                catalogue.note(record)?;
+                Ok(replay.push(record)?)
+            }
+        })?;
+        Ok(())
     }
 }
 

@@ -8,11 +8,7 @@ use busload_tables::{
     effect::{self, ApplyError, EffectError, OpenParts, Replayer},
 };
 
-use crate::{
-    format::Header,
-    limits::{NOTED_RECORDS_MAX, PARTITION_BITS_MAX},
-    prepare::push_groups,
-};
+use crate::{format::Header, limits::PARTITION_BITS_MAX, prepare::push_groups};
 
 /// Partitions of an older snapshot that hold the keys of one of a new snapshot.
 pub(crate) struct Overlap {
@@ -53,6 +49,8 @@ pub(crate) struct RecordPartitions {
     noted: Vec<u8>,
     /// Record before the first one noted.
     base: Lsn,
+    /// Number of records of which the partition is noted.
+    records_max: usize,
 }
 
 impl RecordPartitions {
@@ -60,13 +58,13 @@ impl RecordPartitions {
     const SEVERAL: u8 = u8::MAX;
 
     /// Prepares for records behind `base`.
-    pub fn new(bits: u32, base: Lsn) -> Self {
-        Self { bits, noted: Vec::new(), base }
+    pub fn new(bits: u32, base: Lsn, records_max: usize) -> Self {
+        Self { bits, noted: Vec::new(), base, records_max }
     }
 
     /// Notes the next record. `tables` hash its key.
     pub fn note(&mut self, record: &[u8], tables: &Tables) -> Result<(), EffectError> {
-        if self.bits == 0 || NOTED_RECORDS_MAX <= self.noted.len() {
+        if self.bits == 0 || self.records_max <= self.noted.len() {
             return Ok(());
         }
         let mut effects = effect::decode(record);
@@ -151,6 +149,11 @@ impl<'t> PartitionReplay<'t> {
     /// Applies a record all of whose effects concern the partition.
     pub fn push_wanted(&mut self, record: &[u8]) -> Result<(), ApplyError> {
         self.replayer.push(record)
+    }
+
+    /// Applies effects all of which concern the partition.
+    pub fn push_chunk(&mut self, effects: &[u8]) -> Result<(), ApplyError> {
+        push_groups(&mut self.replayer, effects)
     }
 
     /// Applies what a block of an older snapshot holds of the partition.

@@ -13,7 +13,7 @@ use crate::{
     Catalogue, MakeError, Pace,
     format::{
         BLOCK_HEADER_BYTES, BlockHeader, COMPRESSION_NONE, COMPRESSION_ZSTD, Footer, Header,
-        KIND_CATALOGUE, KIND_ENTRIES, PartitionEntry, TEMPORARY_NAME, snapshot_name,
+        KIND_CATALOGUE, KIND_ENTRIES, PartitionEntry, SPILL_NAME, TEMPORARY_NAME, snapshot_name,
     },
     limits::{
         BLOCK_BYTES, COMPRESSED_BYTES_MAX, DISK_RESERVE_BYTES, HASH_EFFECT_BYTES, OWN_BLOCK_BYTES,
@@ -70,7 +70,7 @@ pub(crate) struct SnapshotWriter<'a, D: Disk> {
 impl<'a, D: Disk> SnapshotWriter<'a, D> {
     /// Begins the file; one that an earlier attempt left is replaced.
     pub fn begin(disk: &'a D, header: Header) -> Result<Self, DiskError> {
-        discard(disk)?;
+        remove_if_there(disk, TEMPORARY_NAME)?;
         let file = disk.create(TEMPORARY_NAME)?;
         let bytes = header.encode();
         disk.write_at(&file, 0, &[IoSlice::new(&bytes)])?;
@@ -263,32 +263,38 @@ impl<'a, D: Disk> SnapshotWriter<'a, D> {
         if SYNC_BYTES <= self.unsynced {
             self.disk.sync(&self.file)?;
             self.unsynced = 0;
-            self.check_space()?;
+            check_space(self.disk, TEMPORARY_NAME)?;
         }
         Ok(())
     }
-
-    /// Fails while the disk still has space for the log, which must not run out of it because of a
-    /// snapshot.
-    fn check_space(&self) -> Result<(), DiskError> {
-        if DISK_RESERVE_BYTES <= self.disk.available_bytes() {
-            return Ok(());
-        }
-        Err(DiskError {
-            kind: DiskErrorKind::NoSpace,
-            operation: DiskOperation::Write,
-            path: self.disk.path(TEMPORARY_NAME),
-            source: std::io::Error::new(
-                std::io::ErrorKind::StorageFull,
-                format!("the last {} MiB of the disk are the log's", DISK_RESERVE_BYTES >> 20),
-            ),
-        })
-    }
 }
 
-/// Removes the file of a snapshot that was not finished, if there is one.
+/// Fails while the disk still has space for the log, which must not run out of it because of a
+/// snapshot.
+pub(crate) fn check_space<D: Disk>(disk: &D, name: &str) -> Result<(), DiskError> {
+    if DISK_RESERVE_BYTES <= disk.available_bytes() {
+        return Ok(());
+    }
+    Err(DiskError {
+        kind: DiskErrorKind::NoSpace,
+        operation: DiskOperation::Write,
+        path: disk.path(name),
+        source: std::io::Error::new(
+            std::io::ErrorKind::StorageFull,
+            format!("the last {} MiB of the disk are the log's", DISK_RESERVE_BYTES >> 20),
+        ),
+    })
+}
+
+/// Removes the files of a snapshot that was not finished, if there are any.
 pub(crate) fn discard<D: Disk>(disk: &D) -> Result<(), DiskError> {
-    match disk.remove(TEMPORARY_NAME) {
+    let removed = remove_if_there(disk, SPILL_NAME);
+    remove_if_there(disk, TEMPORARY_NAME).and(removed)
+}
+
+/// Removes a file that need not be there.
+pub(crate) fn remove_if_there<D: Disk>(disk: &D, name: &str) -> Result<(), DiskError> {
+    match disk.remove(name) {
         Err(error) if error.kind != DiskErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

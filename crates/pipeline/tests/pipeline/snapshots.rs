@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use busload_io::sim::{SimDisk, SimRng};
 use busload_log::{Lsn, Options, Reservation, SyncPolicy};
-use busload_snapshot::{Pace, Stopped, Wanted, make};
+use busload_snapshot::{Pace, Reading, Stopped, Wanted, make};
 use busload_tables::effect::{self, PartPosition};
 
 use crate::common::Server;
@@ -19,7 +19,7 @@ impl Pace for AtOnce {
 
 /// Returns the last record that a snapshot can cover.
 fn covered(disk: &SimDisk, durable: Lsn) -> Lsn {
-    let wanted = Wanted { durable, seed: 1, partition_bits: 0 };
+    let wanted = Wanted { durable, seed: 1, partition_bits: 0, reading: Reading::Spilled };
     make(disk, None, wanted, &mut AtOnce).unwrap().unwrap().lsn
 }
 

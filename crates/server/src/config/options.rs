@@ -174,7 +174,7 @@ pub struct Options {
     /// Share of one processor that the thread which makes snapshots takes [default: 25%, or 10%
     /// where busload may use only one processor]
     ///
-    /// It takes more when the log behind the last snapshot is longer than eight times the contents.
+    /// It takes more when the log behind the last snapshot is longer than twice the contents.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Data")]
     pub snapshot_cpu: Option<u32>,
 

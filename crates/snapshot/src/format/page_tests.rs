@@ -45,6 +45,7 @@ fn the_page_says_what_the_constants_say() {
         format!("Format version `{FORMAT_VERSION}`"),
         format!("N{SNAPSHOT_SUFFIX}`"),
         format!("`{TEMPORARY_NAME}`"),
+        format!("`{SPILL_NAME}`"),
         format!("{HEADER_BYTES} bytes."),
         format!("For each partition {PARTITION_ENTRY_BYTES} bytes"),
         format!("the last {TAIL_BYTES} bytes"),

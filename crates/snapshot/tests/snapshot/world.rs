@@ -11,7 +11,7 @@ use busload_log::{
     ZeroHelper,
 };
 use busload_snapshot::{
-    Catalogue, MakeError, Pace, Snapshot, Stopped, Summary, Wanted, load, newest_first,
+    Catalogue, MakeError, Pace, Reading, Snapshot, Stopped, Summary, Wanted, load, newest_first,
 };
 use busload_tables::{
     TableId, Tables, Value,
@@ -43,6 +43,8 @@ pub struct World {
     /// All records since the start, in order.
     pub records: Vec<Vec<u8>>,
     pub policy: SyncPolicy,
+    /// True if snapshots sort the log into a file; `None` leaves it to chance.
+    pub spills: Option<bool>,
     now: Duration,
 }
 
@@ -107,6 +109,7 @@ impl World {
             loaded,
             records: Vec::new(),
             policy: SyncPolicy::Always,
+            spills: None,
             now: Duration::ZERO,
         })
     }
@@ -276,7 +279,13 @@ impl World {
         pace: &mut dyn Pace,
     ) -> Result<Option<Summary>, MakeError> {
         let seed = self.rng.next_u64();
-        let wanted = Wanted { durable: self.progress.durable(), seed, partition_bits };
+        let reading = match self.spills.unwrap_or(seed.is_multiple_of(2)) {
+            true => Reading::Spilled,
+            // Some of the records are not noted.
+            false => Reading::Repeated { noted_max: (seed % 900) as usize },
+        };
+        let durable = self.progress.durable();
+        let wanted = Wanted { durable, seed, partition_bits, reading };
         busload_snapshot::make(&self.disk, self.newest().as_ref(), wanted, pace)
     }
 
