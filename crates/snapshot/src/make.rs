@@ -310,6 +310,7 @@ impl<'a, D: Disk> Plan<'a, D> {
                     replay.push_chunk(&chunk?)?;
                     steps.pace()?;
                 }
+                steps.end_step();
                 return Ok(());
             }
         };
