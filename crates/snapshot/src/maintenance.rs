@@ -15,7 +15,8 @@ use crate::{
     format::lsn_of_name,
     limits::{
         CATCH_UP_PERCENT, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN,
-        LOOK_INTERVAL_MS, NOTED_FRACTION, NOTED_RECORDS_MAX, PROGRESS_INTERVAL_MS, RETRY_INTERVAL_MS,
+        LOOK_INTERVAL_MS, NOTED_FRACTION, NOTED_RECORDS_MAX, PROGRESS_INTERVAL_MS,
+        RETRY_INTERVAL_MS,
     },
     make, newest_first, partition_bits,
     writer::discard,

@@ -7,7 +7,10 @@ use axum::http::{HeaderMap, uri::Authority};
 use busload_tls::Identity;
 
 use super::{
-    access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names,
+    access::Access,
+    front_metrics::FrontMetrics,
+    limits::AUTHORITY_BYTES_MAX,
+    names::Names,
     stats_api::{History, SlowArguments},
 };
 
