@@ -40,7 +40,8 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 23] = [
+const RULES: [Rule; 24] = [
+    rule("busload-acl", &[], &[&IO, &CONFIGURATION]),
     rule("busload-histogram", &[], &[&IO, &CONFIGURATION]),
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
@@ -55,6 +56,7 @@ const RULES: [Rule; 23] = [
     rule(
         "busload-pipeline",
         &[
+            "busload-acl",
             "busload-histogram",
             "busload-io",
             "busload-log",
@@ -72,6 +74,7 @@ const RULES: [Rule; 23] = [
     rule(
         "busload-sim",
         &[
+            "busload-acl",
             "busload-histogram",
             "busload-io",
             "busload-log",
