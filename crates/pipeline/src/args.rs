@@ -64,6 +64,11 @@ impl<'a> Args<'a> {
         worth_it.then(|| owner.slice_ref(value))
     }
 
+    /// Returns the arguments from this one on, which is then the first. There must be one.
+    pub(crate) fn behind(&self, first: usize) -> Args<'a> {
+        Args { ranges: &self.ranges[first..], ..*self }
+    }
+
     /// Parses the argument as an integer.
     pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
         parse_i64(self.at(index)).ok_or(CommandError::NotInteger)

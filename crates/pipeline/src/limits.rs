@@ -157,6 +157,9 @@ pub const GUESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of addresses whose wrong passwords are counted separately.
 pub const GUESS_ADDRESSES_MAX: usize = 4096;
 
+/// Number of times that a password is verified again because its user has changed meanwhile.
+pub const VERIFICATION_TRIES: u32 = 3;
+
 /// Number of slots of the filter from key hash to the highest LSN that a reader of the key must
 /// wait for.
 pub const GATE_FILTER_SLOTS: usize = 16 * 1024;

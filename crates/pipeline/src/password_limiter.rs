@@ -91,6 +91,15 @@ impl PasswordLimiter {
         *full_at = now.max(*full_at) + GUESS_INTERVAL;
     }
 
+    /// Takes back a password that was counted as wrong before it was verified, and was right.
+    pub fn note_right(&mut self, client: ClientAddress) {
+        let full_at = match self.full_at.get_mut(&client) {
+            Some(full_at) => full_at,
+            None => &mut self.others_full_at,
+        };
+        *full_at = full_at.saturating_sub(GUESS_INTERVAL);
+    }
+
     fn has_space(&self) -> bool {
         self.full_at.len() < GUESS_ADDRESSES_MAX
     }

@@ -21,6 +21,7 @@ fn is_secret(command: &str, args: &Args<'_>, index: usize) -> bool {
         "auth" => index != 0,
         // The user and the password behind AUTH.
         "hello" => is_behind("auth", 1) || is_behind("auth", 2),
+        "acl|setuser" => 2 < index,
         "config|set" => SECRET_SETTINGS.iter().any(|name| is_behind(name, 1)),
         _ => false,
     }
@@ -71,6 +72,7 @@ mod tests {
                 "config set maxmemory 1 RequirePass pw",
                 "config set maxmemory 1 RequirePass (redacted)",
             ),
+            ("acl|setuser", "acl setuser ada on >pw", "acl setuser ada (redacted) (redacted)"),
             ("set", "set auth pw", "set auth pw"),
         ] {
             assert_eq!(shown_line(command, line), expected);

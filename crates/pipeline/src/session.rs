@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use busload_acl::User;
 use busload_io::{Address, ConnId, Peer};
 use busload_resp::{ArgRange, Version};
 
@@ -42,8 +43,12 @@ pub struct Session {
     pub space: u16,
     /// RESP version of the replies.
     pub version: Version,
-    /// Says whether the client has given the password, or needs none.
+    /// User that the client is: `default` until it says who it is.
+    pub user: Arc<User>,
+    /// Says whether the client has proved to be the user, or need not.
     pub authenticated: bool,
+    /// Says whether rights must be checked: it is not authenticated, or may not do everything.
+    pub restricted: bool,
     /// Name set by CLIENT SETNAME.
     pub name: Vec<u8>,
     /// Name set by CLIENT SETINFO LIB-NAME.
@@ -78,8 +83,11 @@ pub struct Session {
 
 impl Session {
     /// Returns the state of a new connection.
-    pub fn new(conn: ConnId, id: u64, peer: Peer, authenticated: bool, now_ms: i64) -> Self {
+    pub fn new(conn: ConnId, id: u64, peer: Peer, user: Arc<User>, now_ms: i64) -> Self {
+        let authenticated = user.is_open();
         Self {
+            restricted: !authenticated || !user.is_unrestricted(),
+            user,
             conn,
             id,
             peer,
@@ -103,6 +111,34 @@ impl Session {
             barrier: None,
             closing: false,
         }
+    }
+
+    /// Makes the client this user, which it has proved to be.
+    pub fn log_in(&mut self, user: Arc<User>) {
+        self.restricted = !user.is_unrestricted();
+        (self.user, self.authenticated) = (user, true);
+    }
+
+    /// Makes the client the user `default`, as a new one is.
+    pub fn log_out(&mut self, default: Arc<User>) {
+        self.authenticated = default.is_open();
+        self.restricted = !self.authenticated || !default.is_unrestricted();
+        self.user = default;
+    }
+
+    /// Takes the user as it is now; returns false if it is gone or off, so that the client must go.
+    pub fn follow(&mut self, user: Option<Arc<User>>) -> bool {
+        let Some(user) = user.filter(|user| user.is_on() || !self.authenticated) else {
+            return false;
+        };
+        self.restricted = !self.authenticated || !user.is_unrestricted();
+        self.user = user;
+        true
+    }
+
+    /// Returns the user if there are keys that it may not read.
+    pub fn limited_reader(&self) -> Option<Arc<User>> {
+        (self.restricted && !self.user.keys().is_all()).then(|| Arc::clone(&self.user))
     }
 
     /// Returns the client's address as CLIENT LIST shows it.

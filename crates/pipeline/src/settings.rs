@@ -1,8 +1,10 @@
 //! Settings of the pipeline. The server parses files and flags; CONFIG SET changes some later.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use crate::limits;
+use busload_acl::Users;
+
+use crate::{command::command_list, limits};
 
 /// Durability of a table's writes at the time they are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +111,10 @@ pub struct Settings {
     /// Memory of all tables together above which tables that are caches evict, and commands that
     /// need more are refused if that does not suffice; 0 means no limit.
     pub memory_max: u64,
-    /// Password that clients must give, if any.
+    /// Password of the user `default`, if it has one.
     pub password: Option<Vec<u8>>,
+    /// Users, which have the password already; none: only `default`.
+    pub users: Option<Arc<Users>>,
     /// Pending reply bytes of one client above which net stops reading it.
     pub client_reply_bytes: usize,
     /// Memory of all connections above which net closes the largest.
@@ -127,6 +131,21 @@ pub struct Settings {
     pub drop_tables: Vec<String>,
     /// Facts about the process for INFO and CONFIG GET.
     pub about: About,
+}
+
+impl Settings {
+    /// Returns whether clients must say who they are.
+    pub fn needs_password(&self) -> bool {
+        match &self.users {
+            Some(users) => !users.default_user().is_open(),
+            None => self.password.is_some(),
+        }
+    }
+
+    /// Makes a table of the user `default` alone, with the password if there is one.
+    pub fn own_users(&self) -> Result<Arc<Users>, String> {
+        Users::open(command_list().clone(), self.password.as_deref(), None).map(Arc::new)
+    }
 }
 
 /// Facts about the process that INFO shows.
@@ -159,6 +178,7 @@ impl Default for Settings {
             sources: Vec::new(),
             memory_max: 0,
             password: None,
+            users: None,
             client_reply_bytes: limits::CLIENT_REPLY_BYTES,
             reply_bytes_total: limits::REPLY_BYTES_TOTAL,
             clients_max: 10_000,

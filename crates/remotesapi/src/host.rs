@@ -21,6 +21,13 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// request reaches the server; none if the request does not say.
     fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String>;
 
+    /// Returns the names of the tables that the sender of a request with these extensions may not
+    /// read.
+    fn unreadable(&self, extensions: &Extensions) -> Vec<String>;
+
+    /// Returns how long the key of a URL is valid, if it expires.
+    fn url_lifetime(&self) -> Option<Duration>;
+
     /// Returns the key for the URLs of a table's downloads, with which clients send no
     /// credentials; none if everybody may download.
     fn download_key(&self, table: &str) -> Option<String>;

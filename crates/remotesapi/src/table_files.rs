@@ -19,7 +19,7 @@ use crate::{
     url::{FileName, Resource},
 };
 
-/// Lifetime of URLs that answers announce. The URLs themselves never expire.
+/// Lifetime of URLs that answers announce if the URLs themselves never expire.
 const URL_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Returns the root and the table files of the current version, including those of the old
@@ -57,10 +57,11 @@ pub async fn url(target: &Target, file_id: &str) -> Result<RefreshTableFileUrlRe
     let file = target.store().table_file(&id).ok_or_else(|| {
         Refusal::not_found(format!("file_id: the store has no table file {id}, or not any more"))
     })?;
+    let valid = target.url_lifetime().map_or(URL_LIFETIME, |lifetime| lifetime / 2);
     let now = Duration::from_millis(u64::try_from(target.wall_ms()).unwrap_or_default());
     Ok(RefreshTableFileUrlResponse {
         url: urls.url(&Resource::File(FileName::of(&file))),
-        refresh_after: Some((UNIX_EPOCH + now + URL_LIFETIME).into()),
+        refresh_after: Some((UNIX_EPOCH + now + valid).into()),
         repo_token: String::new(),
     })
 }

@@ -61,6 +61,8 @@ pub struct Caller {
     base: Option<String>,
     /// Deadline of the client, with no table's timeout applied yet.
     deadline: Deadline,
+    /// Names of the tables that the client may not read.
+    unreadable: Arc<[String]>,
 }
 
 /// The repository that a message is for, the deadline of its answer, and the address under which
@@ -87,7 +89,8 @@ impl Remotesapi {
         extensions: &Extensions,
     ) -> Result<Caller, Refusal> {
         let deadline = Deadline::of(metadata, Duration::ZERO)?;
-        Ok(Caller { base: self.host.base_url(extensions, metadata.as_ref()), deadline })
+        let base = self.host.base_url(extensions, metadata.as_ref());
+        Ok(Caller { base, deadline, unreadable: self.host.unreadable(extensions).into() })
     }
 
     /// Finds the repository that a message is for.
@@ -102,6 +105,13 @@ impl Remotesapi {
             repositories.ok_or_else(|| Refusal::unavailable("busload is starting"))?;
         let position = position(repositories, &path)?;
         let repository = Arc::clone(&repositories[position]);
+        if caller.unreadable.contains(&repository.name) {
+            let name = &repository.name;
+            return Err(Refusal::permission_denied(format!(
+                "this user may not read the table {name}; expected one with the rules +get and \
+                 %R~{name}:*"
+            )));
+        }
         Ok(Target {
             host: Arc::clone(&self.host),
             position,
@@ -142,6 +152,11 @@ impl Target {
     /// Returns the wall clock's time in milliseconds since 1970.
     pub fn wall_ms(&self) -> i64 {
         self.host.wall_ms()
+    }
+
+    /// Returns how long URLs are valid, if they expire.
+    pub fn url_lifetime(&self) -> Option<Duration> {
+        self.host.url_lifetime()
     }
 
     /// Waits for the store's answer until the deadline.

@@ -93,6 +93,14 @@ impl Host for TestHost {
         extensions.get::<BaseUrl>()?.0.clone()
     }
 
+    fn unreadable(&self, _extensions: &Extensions) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn url_lifetime(&self) -> Option<Duration> {
+        None
+    }
+
     fn download_key(&self, table: &str) -> Option<String> {
         self.asks_for_keys.load(Ordering::Relaxed).then(|| Self::key(table))
     }

@@ -4,7 +4,7 @@
 //!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID         a classic table file
 //!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID.darc    an archive
 //!  http://host:6381/dolt/v1/TABLE/records/BUNDLE           records of chunks, concatenated
-//!                                               ?key=KEY   if the server asks for a password
+//!                                               ?key=KEY   if the server asks for passwords
 //! ```
 //!
 //! Clients name the file that they write by the end of the path. VERSION is 16 hexadecimal digits

@@ -14,6 +14,7 @@
 //!          |---> health: GET /readyz of a server ---------------> the exit code
 //!          |---> generated: `config`, `man`, `completions` -----> what is printed or written
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
+//!          |---> user_tools: `user add|list|remove|passwd` -------> the file of users
 //!          `---> crate::serve
 //! ```
 //!
@@ -39,6 +40,7 @@ mod snapshot_tools;
 mod target;
 mod tls_stream;
 mod top;
+mod user_tools;
 
 use std::{ffi::OsString, io::Write};
 
@@ -103,6 +105,7 @@ fn execute(command: Command) -> Result<(), Failure> {
             generated::completions(arguments.shell);
             Ok(())
         }
+        Command::User(command) => user_tools::run(&command),
         Command::Chunks(command) => chunks_tools::run(&command),
     }
 }

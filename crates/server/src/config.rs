@@ -32,8 +32,10 @@ use std::{
     sync::Arc,
 };
 
+use busload_acl::{UserFile, Users};
 use busload_io::Address;
 use busload_pipeline::{
+    command::command_list,
     limits,
     settings::{About, Settings, SourceTable, TableSettings},
 };
@@ -48,13 +50,14 @@ pub use options::Options;
 pub use password::VARIABLE as PASSWORD_VARIABLE;
 pub use settings::{CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, Setting, SettingDefault};
 pub use table::unknown;
-pub use units::{MemoryMax, Size, SnapshotLog, parse_duration};
+pub use units::{MemoryMax, Size, SnapshotLog, UrlLifetime, parse_duration};
 
 use crate::{
     failure::Failure,
     http::{Access, Front, HostName, Names, SlowArguments},
     logger::{LogFormat, LogLevels},
     machine::Machine,
+    users_file::AclFile,
 };
 use address::Listen;
 use http_url::HttpUrl;
@@ -158,6 +161,17 @@ impl Config {
     }
 }
 
+/// Returns the file of users that a flag or a configuration file names.
+pub fn acl_file(flag: Option<PathBuf>, file: Option<&Path>) -> Result<PathBuf, Failure> {
+    let in_file = file.map(file::read).transpose()?.and_then(|options| options.acl_file);
+    flag.or(in_file).ok_or_else(|| {
+        Failure::usage(
+            "no file of users; expected its path by --acl-file FILE, or as acl_file in --config \
+             FILE",
+        )
+    })
+}
+
 /// Returns the log's directory in the directory of the data, or in the default one.
 pub fn log_directory(data: Option<&Path>) -> PathBuf {
     data.unwrap_or(Path::new(DATA_DEFAULT)).join(LOG_DIRECTORY)
@@ -199,16 +213,27 @@ fn resolve(
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
     let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
     let tls = tls::identity(options.tls_cert, options.tls_key, options.tls_client_ca)?;
-    let knows_clients =
-        tls.as_ref().is_some_and(|identity| identity.files().client_authorities.is_some());
-    check_open(&resp, http, password.is_some() || knows_clients)?;
-    let front = front((options.http_url, options.http_hosts), http, password.as_ref(), tls.clone());
-
-    let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
-    let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
     let mut warnings: Vec<String> =
         password.iter().filter_map(|password| password.warning.clone()).collect();
     warnings.extend(tls.iter().filter_map(|identity| tls::warning(identity)));
+    let users = users(options.acl_file.as_deref(), password.as_ref(), &mut warnings)?;
+    let asks_for_password = !users.default_user().is_open();
+    let knows_clients =
+        tls.as_ref().is_some_and(|identity| identity.files().client_authorities.is_some());
+    check_open(&resp, http, asks_for_password || knows_clients)?;
+    let access = access(&users, http, password.as_ref(), options.http_url_lifetime);
+    // Clients of HTTP who need no password may not read the keys and values of a server with one.
+    let slow_arguments = match asks_for_password && !access.asks() {
+        true => SlowArguments::LeftOut,
+        false => SlowArguments::Shown,
+    };
+    let front = Front {
+        slow_arguments,
+        ..front(options.http_url, options.http_hosts, access, tls.clone())
+    };
+
+    let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
+    let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
     let memory_max = options.memory_max.unwrap_or(MemoryMax::DEFAULT);
     let memory_max = memory_max.bytes(machine.memory_bytes).unwrap_or_else(|| {
         warnings.push(
@@ -254,6 +279,7 @@ fn resolve(
         sources: in_postgres.chain(in_stores).collect(),
         memory_max,
         password: password.map(|password| password.bytes),
+        users: Some(users),
         client_reply_bytes,
         reply_bytes_total,
         clients_max: options.maxclients.unwrap_or(MAXCLIENTS_DEFAULT),
@@ -284,26 +310,53 @@ fn resolve(
     })
 }
 
-/// Settings of the HTTP front. It asks for the password only where it does not listen on loopback:
-/// clients that reach a loopback address may use this machine anyway. They may not read keys and
-/// values of a server with a password.
-fn front(
-    (url, hosts): (Option<HttpUrl>, Vec<HostName>),
+/// Users: `default` with the password, and those of the file.
+fn users(
+    file: Option<&Path>,
+    password: Option<&Password>,
+    warnings: &mut Vec<String>,
+) -> Result<Arc<Users>, Failure> {
+    let kept = file.map(AclFile::new);
+    warnings.extend(kept.iter().filter_map(AclFile::warning));
+    let kept = kept.map(|file| Arc::new(file) as Arc<dyn UserFile>);
+    let password = password.map(|password| &*password.bytes);
+    let users = Users::open(command_list().clone(), password, kept).map_err(Failure::usage)?;
+    if file.is_some() && users.default_user().is_open() {
+        warnings.push(
+            "the user default needs no password: clients that do not log in have its rights; \
+             `busload user passwd default`, or `user default off` in the file of users, changes \
+             that"
+                .to_owned(),
+        );
+    }
+    Ok(Arc::new(users))
+}
+
+/// Check of access over HTTP. Without a file of users, HTTP asks for the password only where it does
+/// not listen on loopback: clients that reach a loopback address may use this machine anyway.
+fn access(
+    users: &Arc<Users>,
     http: Option<SocketAddr>,
     password: Option<&Password>,
+    lifetime: Option<UrlLifetime>,
+) -> Access {
+    if !users.has_file() && (password.is_none() || !http.is_some_and(is_open)) {
+        return Access::default();
+    }
+    let lifetime = lifetime.unwrap_or(UrlLifetime::DEFAULT).0;
+    Access::of_users(Arc::clone(users), password.map(|password| &*password.bytes), lifetime)
+}
+
+/// Settings of the HTTP front.
+fn front(
+    url: Option<HttpUrl>,
+    hosts: Vec<HostName>,
+    access: Access,
     tls: Option<Arc<Identity>>,
 ) -> Front {
-    let access = match password.filter(|_| http.is_some_and(is_open)) {
-        Some(password) => Access::asking(&password.bytes),
-        None => Access::default(),
-    };
-    let slow_arguments = match password {
-        Some(_) if !access.asks() => SlowArguments::LeftOut,
-        _ => SlowArguments::Shown,
-    };
     let url = url.map(HttpUrl::into_text);
     let names = Names::new(hosts, url.as_deref(), tls.is_some());
-    Front { names, url, access, tls, slow_arguments, ..Front::default() }
+    Front { names, url, access, tls, ..Front::default() }
 }
 
 fn parse_default(text: &str) -> Listen {
@@ -445,8 +498,8 @@ fn check_open(
     let refuse = |what: &str, open: SocketAddr, could: &str| {
         Err(Failure::usage(format!(
             "refusing to {what} {open} without a password: other machines could {could}; give a \
-             password by --password-file FILE or {}, ask for certificates by --tls-client-ca FILE, \
-             or listen on 127.0.0.1",
+             password by --password-file FILE or {}, or the user default one in --acl-file FILE, \
+             ask for certificates by --tls-client-ca FILE, or listen on 127.0.0.1",
             password::VARIABLE
         )))
     };

@@ -13,8 +13,8 @@
 //! **Limits** ([`limits`]). The number of connections is bounded, and further ones wait to be
 //! accepted. Connections are closed when they are idle, or when their clients stop taking answers.
 //! Requests and answers in memory count against budgets. **Access** (`access`). On loopback
-//! addresses clients need no password, elsewhere every client needs it; the configuration makes
-//! sure that there is one. Where clients need none, the front refuses requests for foreign host
+//! addresses without a file of users clients need no password, elsewhere every client is a user;
+//! the configuration makes sure that there is a password. Where clients need none, the front refuses requests for foreign host
 //! names (`names`).
 
 mod accept;

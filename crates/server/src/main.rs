@@ -26,12 +26,14 @@ mod logger;
 mod machine;
 mod open_files;
 mod recovery;
+mod rights;
 mod serve;
 mod service_manager;
 mod shown;
 mod signals;
 mod sources;
 mod status;
+mod users_file;
 
 use std::process::ExitCode;
 

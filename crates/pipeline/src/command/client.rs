@@ -115,12 +115,13 @@ fn describe(
     let memory_bytes = gauges.memory_bytes.get() + size_of::<Session>() as u64;
     let command = command.map_or("NULL", |command| command.name);
     let name = String::from_utf8_lossy(&session.name);
+    let user = session.user.name();
     writeln!(
         text,
         "id={} addr={} laddr={} fd={descriptor} name={name} age={age} idle={idle} flags={} db={} \
          sub=0 psub=0 ssub=0 multi={queued} qbuf={} qbuf-free={} argv-mem={} \
          multi-mem={queue_bytes} rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={memory_bytes} \
-         events={} cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+         events={} cmd={command} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         session.id,
         address(&session.peer.remote),
         address(&session.peer.local),
@@ -167,7 +168,7 @@ pub(super) fn kill(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if call.args.len() == 3 {
         return kill_address(tx, call);
     }
-    let filter = kill_filter(call.args.cursor(2))?;
+    let filter = kill_filter(tx, call.args.cursor(2))?;
     let killed = kill_matching(tx, call, &filter);
     call.reply.count(killed);
     Ok(())
@@ -204,14 +205,23 @@ struct KillFilter<'a> {
     local: Option<&'a [u8]>,
     /// Seconds since when the client must be connected.
     age_min: Option<i64>,
-    /// Says whether a type or user was given that no client has.
+    user: Option<&'a [u8]>,
+    /// Says whether a type was given that no client has.
     nobody: bool,
     skip_own: bool,
 }
 
 impl Default for KillFilter<'_> {
     fn default() -> Self {
-        Self { id: None, remote: None, local: None, age_min: None, nobody: false, skip_own: true }
+        Self {
+            id: None,
+            remote: None,
+            local: None,
+            age_min: None,
+            user: None,
+            nobody: false,
+            skip_own: true,
+        }
     }
 }
 
@@ -224,13 +234,14 @@ impl KillFilter<'_> {
         !self.nobody
             && !session.closing
             && self.id.is_none_or(|id| id == session.id)
+            && self.user.is_none_or(|user| user == session.user.name().as_bytes())
             && self.age_min.is_none_or(|age| age <= age_s)
             && is_at(self.remote, &session.peer.remote)
             && is_at(self.local, &session.peer.local)
     }
 }
 
-fn kill_filter(mut cursor: Cursor<'_>) -> Result<KillFilter<'_>, CommandError> {
+fn kill_filter<'a>(tx: &Tx, mut cursor: Cursor<'a>) -> Result<KillFilter<'a>, CommandError> {
     let mut filter = KillFilter::default();
     while let Some(option) = cursor.next() {
         let value = cursor.expect()?;
@@ -239,7 +250,7 @@ fn kill_filter(mut cursor: Cursor<'_>) -> Result<KillFilter<'_>, CommandError> {
             b"type" => filter.nobody |= !is_normal(value)?,
             b"addr" => filter.remote = Some(value),
             b"laddr" => filter.local = Some(value),
-            b"user" if value == connection::USER => {}
+            b"user" if tx.users.get(value).is_some() => filter.user = Some(value),
             b"user" => return Err(format!("ERR No such user '{}'", printable(value, 128)).into()),
             b"skipme" => filter.skip_own = yes_or_no(value)?,
             b"maxage" => filter.age_min = Some(age(value)?),

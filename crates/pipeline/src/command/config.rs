@@ -147,7 +147,7 @@ const PARAMETERS: &[Parameter] = &[
     at_start("port", Kind::Integer(0, u16::MAX as i64), |tx| tx.settings.about.port.to_string()),
     at_start("dir", Kind::Text, |tx| tx.settings.about.data_directory.display().to_string()),
     Parameter { name: "requirepass", kind: Kind::Text, change: Change::Never,
-        value: |tx| if tx.settings.password.is_some() { "***" } else { "" }.into() },
+        value: |tx| if tx.users.default_user().needs_no_password() { "" } else { "***" }.into() },
     at_start("loglevel", Kind::OneOf(&["debug", "verbose", "notice", "warning", "nothing"]),
         |_| "notice".into()),
     at_start("notify-keyspace-events", Kind::Text, |_| String::new()),

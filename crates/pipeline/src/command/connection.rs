@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use busload_acl::{Attempt, DEFAULT, Secret, Verification};
+use busload_io::ConnId;
 use busload_resp::{Version, parse_i64};
 
 use super::{Call, keys, printable, transactions};
 use crate::{
+    args::Args,
     error::{CommandError, CommandResult},
-    limits::CLIENT_NAME_BYTES_MAX,
+    limits::{CLIENT_NAME_BYTES_MAX, VERIFICATION_TRIES},
     password_limiter::{ClientAddress, whole_seconds},
-    secret::is_secret,
+    reply::Reply,
     session::{ReplyMode, Session},
-    tx::Tx,
+    tx::{Locks, Slice, Step, Tx, Work},
 };
 
 /// Version of Redis whose commands these are; clients choose features by it.
@@ -22,13 +25,11 @@ pub(super) const NAME_TOO_LONG: CommandError =
 
 const _: () = assert!(CLIENT_NAME_BYTES_MAX == 4 * 1024, "the error text says so");
 
-/// Name of the only user.
-pub(super) const USER: &[u8] = b"default";
-
 pub(super) fn hello(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let asked = hello_options(call)?;
+    let greeting = Greeting { version: asked.version, name: asked.name.map(<[u8]>::to_vec) };
     if let Some((user, password)) = asked.credentials {
-        authenticate(tx, call.session, user, password)?;
+        return log_in(tx, call, (user, password), Answer::Hello(greeting));
     }
     if !call.session.authenticated {
         return Err(CommandError::text(
@@ -37,14 +38,36 @@ pub(super) fn hello(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
              select the RESP protocol version at the same time",
         ));
     }
-    if let Some(name) = asked.name {
-        call.session.name = name.to_vec();
-    }
-    if let Some(version) = asked.version {
-        set_version(call, version);
-    }
-    write_hello(call);
+    Answer::Hello(greeting).write(call.session, &mut call.reply);
     Ok(())
+}
+
+/// Changes that HELLO makes to a connection.
+struct Greeting {
+    version: Option<Version>,
+    name: Option<Vec<u8>>,
+}
+
+/// Answer to a client that has logged in.
+enum Answer {
+    /// That of AUTH.
+    Ok,
+    /// That of HELLO.
+    Hello(Greeting),
+}
+
+impl Answer {
+    fn write(self, session: &mut Session, reply: &mut Reply<'_>) {
+        let Answer::Hello(Greeting { version, name }) = self else { return reply.ok() };
+        if let Some(name) = name {
+            session.name = name;
+        }
+        if let Some(version) = version {
+            session.version = version;
+            reply.set_version(version);
+        }
+        write_hello(session, reply);
+    }
 }
 
 #[derive(Default)]
@@ -97,10 +120,9 @@ pub(super) fn version_number(version: Version) -> i64 {
     }
 }
 
-fn write_hello(call: &mut Call<'_>) {
-    let id = i64::try_from(call.session.id).unwrap_or(i64::MAX);
-    let version = version_number(call.session.version);
-    let reply = &mut call.reply;
+fn write_hello(session: &Session, reply: &mut Reply<'_>) {
+    let id = i64::try_from(session.id).unwrap_or(i64::MAX);
+    let version = version_number(session.version);
     reply.map(7);
     for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         reply.bulk(field.as_bytes());
@@ -120,47 +142,133 @@ fn write_hello(call: &mut Call<'_>) {
 
 pub(super) fn auth(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (user, password) = match call.args.len() {
-        2 if tx.settings.password.is_none() => {
+        2 if tx.users.default_user().needs_no_password() => {
             return Err(CommandError::text(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             ));
         }
-        2 => (USER, call.args.at(1)),
+        2 => (DEFAULT.as_bytes(), call.args.at(1)),
         3 => (call.args.at(1), call.args.at(2)),
         _ => return Err(CommandError::Syntax),
     };
-    authenticate(tx, call.session, user, password)?;
-    call.reply.ok();
-    Ok(())
+    log_in(tx, call, (user, password), Answer::Ok)
 }
 
-/// Checks user and password. A connection that continues to guess while none of its passwords are
-/// checked is closed behind the error: each further guess costs it a connection.
-fn authenticate(tx: &mut Tx, session: &mut Session, user: &[u8], password: &[u8]) -> CommandResult {
-    let (client, now) = (ClientAddress::from(&session.peer.remote), tx.monotonic());
-    let right = match &tx.settings.password {
-        Some(expected) => {
-            // A client that has given the password has nothing to guess.
-            let wait = if session.authenticated { None } else { tx.guesses.wait(client, now) };
-            if let Some(wait) = wait {
-                tx.stats.auth_refused_total.add(1);
-                session.closing = true;
-                return Err(too_many_guesses(wait));
-            }
-            is_secret(password, expected)
-        }
-        None => true,
-    };
-    if user != USER || !right {
-        tx.stats.auth_denied_total.add(1);
-        tx.guesses.note_wrong(client, now);
-        return Err(CommandError::text(
-            "WRONGPASS invalid username-password pair or user is disabled.",
-        ));
+/// Checks user and password: at once if that is cheap, else a worker verifies the password, and the
+/// requests behind on the connection wait. A connection that continues to guess while none of its
+/// passwords are checked is closed behind the error: each further guess costs it a connection.
+fn log_in(
+    tx: &mut Tx,
+    call: &mut Call<'_>,
+    (user, password): (&[u8], &[u8]),
+    answer: Answer,
+) -> CommandResult {
+    let client = ClientAddress::from(&call.session.peer.remote);
+    // A client that has given the password of the user has nothing to guess.
+    let is_known = call.session.authenticated && call.session.user.name().as_bytes() == user;
+    let is_open = || tx.users.get(user).is_some_and(|user| user.is_open());
+    if !is_known
+        && !is_open()
+        && let Some(wait) = tx.guesses.wait(client, tx.monotonic())
+    {
+        tx.stats.auth_refused_total.add(1);
+        call.session.closing = true;
+        return Err(too_many_guesses(wait));
     }
-    session.authenticated = true;
-    Ok(())
+    match tx.users.begin(user, password) {
+        Attempt::Right(user) => {
+            call.session.log_in(user);
+            answer.write(call.session, &mut call.reply);
+            Ok(())
+        }
+        Attempt::Wrong => {
+            tx.guesses.note_wrong(client, tx.monotonic());
+            Err(wrong_password(tx))
+        }
+        Attempt::Slow(_) if call.in_exec => Err(CommandError::text(
+            "ERR the password of this user must be verified outside of a transaction",
+        )),
+        Attempt::Slow(unverified) => {
+            let verification = tx.users.verify(unverified).map_err(|_| TOO_MANY_WAIT)?;
+            // Counted before it is known, so that many connections cannot guess at once.
+            if verification.is_first {
+                tx.guesses.note_wrong(client, tx.monotonic());
+            }
+            let log_in = LogIn {
+                conn: call.session.conn,
+                client,
+                name: user.to_vec(),
+                password: Secret(password.to_vec()),
+                verification,
+                answer: Some(answer),
+                has_waited: false,
+                tries_left: VERIFICATION_TRIES,
+            };
+            tx.run_sliced(call, log_in)
+        }
+    }
+}
+
+const TOO_MANY_WAIT: CommandError =
+    CommandError::text("ERR too many passwords wait to be verified, try again later");
+
+fn wrong_password(tx: &Tx) -> CommandError {
+    tx.stats.auth_denied_total.add(1);
+    CommandError::text("WRONGPASS invalid username-password pair or user is disabled.")
+}
+
+/// Work of AUTH and HELLO while a worker verifies the password.
+struct LogIn {
+    conn: ConnId,
+    client: ClientAddress,
+    name: Vec<u8>,
+    password: Secret,
+    verification: Verification,
+    answer: Option<Answer>,
+    has_waited: bool,
+    /// Number of times that the password is verified again because the user has changed meanwhile.
+    tries_left: u32,
+}
+
+impl Work for LogIn {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        // At first the session is in the hands of the caller.
+        let is_first = !std::mem::replace(&mut self.has_waited, true);
+        match self.verification.result.get() {
+            None => return Ok(Step::Wait),
+            Some(_) if is_first => return Ok(Step::Wait),
+            Some(false) => return Err(wrong_password(tx)),
+            Some(true) => {}
+        }
+        match tx.users.begin(&self.name, &self.password.0) {
+            Attempt::Right(user) => {
+                if self.verification.is_first {
+                    tx.guesses.note_right(self.client);
+                }
+                if let (Some(session), Some(answer)) =
+                    (tx.log_in(self.conn, user), self.answer.take())
+                {
+                    answer.write(session, &mut slice.reply);
+                }
+                Ok(Step::Done)
+            }
+            Attempt::Slow(unverified) if self.tries_left != 0 => {
+                self.tries_left -= 1;
+                let is_first = self.verification.is_first;
+                self.verification = tx.users.verify(unverified).map_err(|_| TOO_MANY_WAIT)?;
+                self.verification.is_first = is_first;
+                Ok(Step::Wait)
+            }
+            Attempt::Slow(_) | Attempt::Wrong => Err(wrong_password(tx)),
+        }
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {}
+
+    fn locks(&self) -> Option<&Locks> {
+        None
+    }
 }
 
 fn too_many_guesses(wait: Duration) -> CommandError {
@@ -211,7 +319,7 @@ pub(super) fn reset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let session = &mut *call.session;
     session.multi = None;
     session.space = 0;
-    session.authenticated = tx.settings.password.is_none();
+    session.log_out(tx.users.default_user());
     session.name.clear();
     session.reply_mode = ReplyMode::On;
     session.no_evict = false;

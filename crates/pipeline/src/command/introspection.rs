@@ -91,7 +91,11 @@ fn flag_names(command: &Command) -> Vec<&'static str> {
 /// Commands that can take long or change everything although every client may use them.
 const DANGEROUS: &[&str] = &["keys", "flushdb", "flushall", "info"];
 
-fn categories(command: &Command) -> Vec<&'static str> {
+/// Commands on the bits of a string.
+const BITMAP: &[&str] = &["setbit", "getbit", "bitcount"];
+
+/// Returns the categories of a command, each with its `@`.
+pub(super) fn categories(command: &Command) -> Vec<&'static str> {
     let flags = command.flags;
     let is_container = !command.subcommands.is_empty() && command.arity < -1;
     let dangerous = flags.has(Flags::ADMIN) || DANGEROUS.contains(&command.name);
@@ -105,7 +109,8 @@ fn categories(command: &Command) -> Vec<&'static str> {
         (flags.has(Flags::READONLY), "@read"),
         (flags.has(Flags::WRITE), "@write"),
         (group(Group::Hash), "@hash"),
-        (group(Group::String), "@string"),
+        (group(Group::String) && !BITMAP.contains(&command.name), "@string"),
+        (BITMAP.contains(&command.name), "@bitmap"),
         (flags.has(Flags::ADMIN), "@admin"),
         (flags.has(Flags::FAST), "@fast"),
         (!flags.has(Flags::FAST), "@slow"),

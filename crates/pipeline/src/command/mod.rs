@@ -5,6 +5,7 @@
 //! reply and write the log record. It computes first and changes last: once it has changed
 //! something it cannot fail.
 
+mod acl;
 mod bits;
 mod client;
 mod config;
@@ -18,6 +19,7 @@ mod keys;
 mod latency;
 mod latency_graph;
 mod memory;
+mod rights;
 mod scan;
 mod server;
 mod slowlog;
@@ -41,6 +43,8 @@ use crate::{
 };
 
 pub use docs::markdown;
+pub use rights::command_list;
+pub(crate) use rights::denial;
 pub use table::COMMANDS;
 
 /// Index of a command in [`COMMANDS`], or one of two ids that are not there.

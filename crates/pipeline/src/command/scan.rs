@@ -5,8 +5,9 @@
 //! end returns every entry that stays at least once. Cursors are below 2^53: clients that keep them
 //! in a double lose nothing.
 
-use std::cell::Cell;
+use std::{cell::Cell, sync::Arc};
 
+use busload_acl::{Need, User};
 use busload_tables::{KeyHash, TableId, ValueKind};
 use bytes::Bytes;
 
@@ -35,7 +36,8 @@ const _: () = assert!(
 pub(super) fn keys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = tx.catalog.listed(call.session.space);
     let pattern = Pattern::compile(call.args.at(1))?;
-    tx.run_sliced(call, AllKeys::new(tables, pattern))
+    let reader = call.session.limited_reader();
+    tx.run_sliced(call, AllKeys { reader, ..AllKeys::new(tables, pattern) })
 }
 
 /// Work of KEYS: collects every key that stays from start to end, once, and possibly keys that come
@@ -43,6 +45,8 @@ pub(super) fn keys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 struct AllKeys {
     tables: Vec<TableId>,
     pattern: Pattern,
+    /// User whose keys are shown; none: all keys.
+    reader: Option<Arc<User>>,
     /// Ordinal of the table that is being scanned; `from` is the position in it.
     next: usize,
     from: KeyHash,
@@ -59,6 +63,7 @@ impl AllKeys {
         Self {
             tables,
             pattern,
+            reader: None,
             next: 0,
             from: KeyHash(0),
             found,
@@ -82,11 +87,13 @@ impl Work for AllKeys {
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
         while let Some(&table) = self.tables.get(self.next) {
             tx.join_table_gate(table);
-            let Self { pattern, encoded, count, .. } = self;
+            let Self { pattern, reader, encoded, count, .. } = self;
             let (steps, full, mut too_costly) = (Cell::new(1), Cell::new(false), None);
             let mut emit = |key: &[u8]| {
                 let mut cost = 0;
-                match pattern.decide(key, &mut cost) {
+                let shown = may_show(reader.as_deref(), key, &mut cost);
+                let taken = if shown { pattern.decide(key, &mut cost) } else { Some(false) };
+                match taken {
                     None => too_costly = Some(key.len()),
                     Some(false) => {}
                     Some(true) => {
@@ -140,7 +147,8 @@ pub(super) fn pattern_too_costly(bytes: usize) -> CommandError {
 
 pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let cursor = parse_cursor(call.args.at(1))?;
-    let Options { count, filter } = options(call.args.cursor(2))?;
+    let Options { count, mut filter } = options(call.args.cursor(2))?;
+    filter.reader = call.session.limited_reader();
     let tables = keys::listed(tx, call.session.space);
     let mut found = Found::default();
     let next = scan_tables(tx, &tables, cursor, count, &filter, &mut found);
@@ -225,8 +233,10 @@ struct Options {
 }
 
 fn options(mut cursor: Cursor<'_>) -> Result<Options, CommandError> {
-    let mut options =
-        Options { count: COUNT_DEFAULT, filter: Filter { pattern: None, kind: Wanted::Any } };
+    let mut options = Options {
+        count: COUNT_DEFAULT,
+        filter: Filter { pattern: None, reader: None, kind: Wanted::Any },
+    };
     let mut last_pattern = None;
     while cursor.peek().is_some() {
         if cursor.take_word("count") {
@@ -252,6 +262,8 @@ fn options(mut cursor: Cursor<'_>) -> Result<Options, CommandError> {
 struct Filter {
     /// Pattern that keys must match; `None` matches every key.
     pattern: Option<Pattern>,
+    /// User whose keys are shown; none: all keys.
+    reader: Option<Arc<User>>,
     kind: Wanted,
 }
 
@@ -272,11 +284,21 @@ impl Filter {
             Wanted::Kind(wanted) => wanted == kind,
             Wanted::Nothing => false,
         };
+        if !kind_fits || !may_show(self.reader.as_deref(), key, steps) {
+            return Some(false);
+        }
         match &self.pattern {
-            Some(pattern) if kind_fits => pattern.decide(key, steps),
-            _ => Some(kind_fits),
+            Some(pattern) => pattern.decide(key, steps),
+            None => Some(true),
         }
     }
+}
+
+/// Returns whether the user may know of the key: keys of tables that it may not read are not shown.
+fn may_show(reader: Option<&User>, key: &[u8], steps: &mut usize) -> bool {
+    let Some(reader) = reader else { return true };
+    *steps += reader.keys().patterns().len();
+    reader.keys().allow(key, Need::READ)
 }
 
 fn wanted(name: &[u8]) -> Wanted {

@@ -1,7 +1,7 @@
 //! The table of all commands, one row each, in the order of the documentation.
 
 use super::{
-    Command, Flags, Group, Handler, Keys, LogReservation, SlicedBy, bits, client, config,
+    Command, Flags, Group, Handler, Keys, LogReservation, SlicedBy, acl, bits, client, config,
     connection, expiry, hashes, info, introspection, keys, latency, memory, scan, server, slowlog,
     strings, transactions,
 };
@@ -273,7 +273,7 @@ pub static COMMANDS: &[Command] = &[
         "Greets the server, chooses the protocol version, and can authenticate."),
     row(Group::Connection, "auth", "[username] password", -2, OPEN, Keys::NONE, connection::auth,
         "1.0.0",
-        "Authenticates the connection. The user is default."),
+        "Authenticates the connection as a user; without a name as default."),
     row(Group::Connection, "select", "index", 2, CF, Keys::NONE, connection::select, "1.0.0",
         "Selects one of the 16 spaces of keys."),
     row(Group::Connection, "ping", "[message]", -1, CF, Keys::NONE, connection::ping, "1.0.0",
@@ -301,6 +301,8 @@ pub static COMMANDS: &[Command] = &[
         "Removes all keys of all memory tables."),
     row(Group::Server, "info", "[section ...]", -1, Flags::NONE, Keys::NONE, info::info, "1.0.0",
         "Returns metrics of the server, its stages and its tables."),
+    row(Group::Server, "acl", "", -2, Flags::NONE, Keys::NONE, server::container, "6.0.0",
+        "Shows and changes users.").subcommands(ACL),
     row(Group::Server, "config", "", -2, Flags::NONE, Keys::NONE, server::container, "2.0.0",
         "Shows and changes settings.").subcommands(CONFIG),
     row(Group::Server, "command", "", -1, Flags::NONE, Keys::NONE, introspection::all, "2.8.13",
@@ -393,6 +395,39 @@ const CLIENT: &[Command] = &[
         "2.6.9",
         "Names the connection."),
     help(Group::Connection, "client|help", "5.0.0"),
+];
+
+/// Flags of a command for operators that waits for a worker, which a transaction cannot.
+const AW: Flags = Flags::ADMIN.and(Flags::NO_MULTI);
+
+#[rustfmt::skip]
+const ACL: &[Command] = &[
+    row(Group::Server, "acl|cat", "[category]", -2, Flags::NONE, Keys::NONE, acl::cat, "6.0.0",
+        "Returns the categories of commands, or the commands of one."),
+    row(Group::Server, "acl|deluser", "username [username ...]", -3, Flags::ADMIN, Keys::NONE,
+        acl::deluser, "6.0.0",
+        "Removes users and closes their connections."),
+    row(Group::Server, "acl|dryrun", "username command [arg ...]", -4, Flags::ADMIN, Keys::NONE,
+        acl::dryrun, "7.0.0",
+        "Tells whether a user may run a command, without running it."),
+    row(Group::Server, "acl|getuser", "username", 3, Flags::ADMIN, Keys::NONE, acl::getuser,
+        "6.0.0",
+        "Returns what a user is and may."),
+    row(Group::Server, "acl|list", "", 2, Flags::ADMIN, Keys::NONE, acl::list, "6.0.0",
+        "Returns the lines of all users as in the file."),
+    row(Group::Server, "acl|load", "", 2, AW, Keys::NONE, acl::load, "6.0.0",
+        "Replaces the users by those of the file, unless it has a mistake."),
+    row(Group::Server, "acl|save", "", 2, AW, Keys::NONE, acl::save, "6.0.0",
+        "Writes the users to the file."),
+    row(Group::Server, "acl|setuser", "username [rule [rule ...]]", -3, AW, Keys::NONE,
+        acl::setuser, "6.0.0",
+        "Makes or changes a user, in memory; key patterns are ~PREFIX*, passwords are kept as \
+         argon2id."),
+    row(Group::Server, "acl|users", "", 2, Flags::ADMIN, Keys::NONE, acl::users, "6.0.0",
+        "Returns the names of all users."),
+    row(Group::Server, "acl|whoami", "", 2, Flags::NONE, Keys::NONE, acl::whoami, "6.0.0",
+        "Returns the name of the user that the connection is."),
+    help(Group::Server, "acl|help", "6.0.0"),
 ];
 
 #[rustfmt::skip]

@@ -8,7 +8,7 @@
 
 use busload_tables::KeyHash;
 
-use super::Call;
+use super::{Call, rights::denial};
 use crate::{
     error::{CommandError, CommandResult},
     limits::WATCHED_KEYS_MAX,
@@ -63,6 +63,14 @@ fn run_queue(tx: &mut Tx, call: &mut Call<'_>, queue: &Queue) {
     for (id, args) in queue.iter() {
         let command = id.command().expect("only commands are queued");
         let command = command.resolve(&args).expect("subcommands are checked when queued");
+        if call.session.restricted
+            && let Some(denied) = denial(&call.session.user, id, command, &args)
+        {
+            tx.stats.errors_total.add(1);
+            tx.stats.latencies.count_rejected(id);
+            call.reply.error(&denied.error_in_exec().message());
+            continue;
+        }
         let hash = match command.keys.first {
             0 => KeyHash(0),
             first => tx.hash(args.at(usize::from(first))),

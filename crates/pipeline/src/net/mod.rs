@@ -113,7 +113,7 @@ impl<N: Net> NetStage<N> {
                 ..limits.clone()
             },
             limits,
-            password_needed: settings.password.is_some(),
+            password_needed: settings.needs_password(),
             client_reply_bytes: settings.client_reply_bytes,
             reply_bytes_total: settings.reply_bytes_total,
             conns: Vec::new(),

@@ -7,7 +7,7 @@ use busload_log::Reservation;
 use busload_resp::parse_i64;
 use busload_tables::{KeyHash, TableId, Value, effect, limits::STRING_BYTES_MAX};
 
-use super::{Logging, PutOne, Route, Tx, Write};
+use super::{Logging, PutOne, Route, Tx, Write, users::check_rights};
 use crate::{
     args::Args,
     batch::DeferReason,
@@ -180,8 +180,8 @@ impl Tx {
         if !command.accepts(args.len()) {
             return Err(CommandError::Arity(command.name).into());
         }
-        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            return Err(CommandError::text("NOAUTH Authentication required.").into());
+        if session.restricted {
+            check_rights(session, id, command, args)?;
         }
         let queueing = session.multi.is_some() && !command.flags.has(Flags::NOT_QUEUED);
         if queueing && command.flags.has(Flags::NO_MULTI) {

@@ -393,8 +393,12 @@ impl Tx {
             reply: Reply::new(out, shared, job.version),
             budget: Budget::SLICE,
         };
+        let authenticated = self.is_authenticated(job.conn);
         let started = self.read_clock();
         let step = job.work.step(self, &mut slice);
+        if self.is_authenticated(job.conn) != authenticated {
+            batch.authenticated.push((job.conn, !authenticated));
+        }
         job.took += started.map_or(Duration::ZERO, |started| self.end_timing(started));
         if self.records_open != 0 {
             self.end_turn();
@@ -439,6 +443,10 @@ impl Tx {
             let bytes = held + self.held_without_job(session);
             batch.held.push(Held { conn, bytes });
         }
+    }
+
+    fn is_authenticated(&self, conn: ConnId) -> bool {
+        self.session(conn).is_some_and(|session| session.authenticated)
     }
 
     /// Returns whether there are jobs.

@@ -29,6 +29,7 @@ mod segments;
 mod stopwatch;
 mod tickets;
 mod ungated;
+mod users;
 mod watch;
 mod writes;
 
@@ -41,6 +42,7 @@ use std::{
     time::Duration,
 };
 
+use busload_acl::Users;
 use busload_io::{ConnId, Rng};
 use busload_log::{LogWriter, Lsn, Progress, Reservation, SyncPolicy};
 use busload_resp::ArgRange;
@@ -136,6 +138,10 @@ pub struct Tx {
     pub(crate) progress: Progress,
     /// Keys watched by WATCH, and by whom.
     pub(crate) watches: Watches,
+    /// Users, shared with the other fronts.
+    pub(crate) users: Arc<Users>,
+    /// Says whether net takes a new connection for one that has logged in.
+    net_assumes_log_in: bool,
     /// Wrong passwords by address.
     pub(crate) guesses: PasswordLimiter,
     /// Signals shared with the other threads.
@@ -197,7 +203,10 @@ impl Tx {
         batch.jobs_ended.0 = self.jobs.ended();
         for control in &batch.control {
             if let Control::Opened { conn, peer, gauges } = control {
-                self.open_session(*conn, peer.clone(), Arc::clone(gauges));
+                let authenticated = self.open_session(*conn, peer.clone(), Arc::clone(gauges));
+                if authenticated != self.net_assumes_log_in {
+                    batch.authenticated.push((*conn, authenticated));
+                }
             }
         }
         self.execute_runs(batch);
@@ -335,19 +344,21 @@ impl Tx {
         conn: ConnId,
         peer: busload_io::Peer,
         gauges: Arc<ConnectionGauges>,
-    ) {
+    ) -> bool {
         let index = conn.index as usize;
         if self.sessions.len() <= index {
             self.sessions.resize_with(index + 1, || None);
         }
-        let authenticated = self.settings.password.is_none();
         self.next_client_id += 1;
-        let mut session = Session::new(conn, self.next_client_id, peer, authenticated, self.now_ms);
+        let user = self.users.default_user();
+        let mut session = Session::new(conn, self.next_client_id, peer, user, self.now_ms);
         session.gauges = gauges;
+        let authenticated = session.authenticated;
         // net may report the slot's previous connection as closed only after this batch's requests.
         if let Some(last) = self.sessions[index].replace(Box::new(session)) {
             self.forget_session(&last);
         }
+        authenticated
     }
 
     fn close_session(&mut self, conn: ConnId) {

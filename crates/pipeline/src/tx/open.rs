@@ -169,6 +169,11 @@ where
     let catalog = start.agree(&settings, &known, next_id)?;
     let Start { tables, writer, stage, helper, progress, .. } = start;
 
+    let net_assumes_log_in = !settings.needs_password();
+    let users = match settings.users.clone() {
+        Some(users) => users,
+        None => settings.own_users().map_err(StartError::Failed)?,
+    };
     let snapshots = Arc::<busload_snapshot::Control>::default();
     let mut request_counts = RequestCounts::new(Arc::clone(&stats.latencies));
     for id in catalog.all_memory() {
@@ -187,6 +192,8 @@ where
         rng,
         progress: progress.clone(),
         watches: Watches::default(),
+        users,
+        net_assumes_log_in,
         guesses: PasswordLimiter::default(),
         signals,
         started: now,

@@ -90,6 +90,9 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
         "memory" => words("memory usage hash samples 0"),
         "object" => words("object encoding hash"),
         "config" => pattern(&[b"config", b"get"]),
+        "acl" => {
+            vec![with(&[b"acl", b"setuser", b"x"], keys()), with(&[b"acl", b"deluser"], keys())]
+        }
         "command" => vec![with(&[b"command", b"getkeys", b"mget"], keys())],
         "ping" | "echo" => vec![with(&[name.as_bytes()], large())],
         "expire" => words("expire hash 100000"),

@@ -22,4 +22,5 @@ mod slices;
 mod snapshots;
 mod sources;
 mod strings;
+mod users;
 mod world;

@@ -103,6 +103,7 @@ Signals
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file is given. HTTP asks for
                     it, too, where it does not listen on a loopback address.
+  BUSLOAD_USER_PASSWORD  the password that busload user add and passwd give a user.
   BUSLOAD_LOG       the levels of the log, like --log-level, which wins over it.
   BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres
   tables.
@@ -125,6 +126,7 @@ Examples
   busload snapshot verify --data /var/lib/busload
   busload backup /backup/busload --data /var/lib/busload --keep 30d
   busload restore /backup/busload --data /var/lib/busload-new --to 2025-08-01T10:00:00Z
+  busload user add reader --rules '%R~sessions:* +@read +@connection' --acl-file users.acl
   busload cache warm db --config busload.toml
   busload top --http 127.0.0.1:6381
   busload health --http 127.0.0.1:6381 && echo serves
@@ -213,6 +215,12 @@ pub enum Command {
     ///
     /// For bash: busload completions bash > /etc/bash_completion.d/busload
     Completions(CompletionsArgs),
+    /// Add, list and remove users, and change their passwords, in the file of users
+    ///
+    /// The file is that of --acl-file, or acl_file in the configuration file. A running server
+    /// takes changes over with ACL LOAD. docs/security.md has the rules.
+    #[command(subcommand)]
+    User(UserCommand),
     /// Read a Dolt store without serving it
     ///
     /// URL names a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
@@ -316,6 +324,53 @@ impl CacheCommand {
         };
         std::mem::take(configuration)
     }
+}
+
+/// Subcommands of `busload user`.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Add a user
+    ///
+    /// The password comes from BUSLOAD_USER_PASSWORD in the environment, from a prompt, or from
+    /// the first line of standard input.
+    Add(AddUserArgs),
+    /// Print the users with their rules
+    List(UserFileArgs),
+    /// Remove a user
+    Remove(UserArgs),
+    /// Replace the passwords of a user by a new one, which comes as for `add`
+    Passwd(UserArgs),
+}
+
+/// File of users that a subcommand of `busload user` works on.
+#[derive(Args, Debug)]
+pub struct UserFileArgs {
+    /// File of users
+    #[arg(long, value_name = "FILE")]
+    pub acl_file: Option<PathBuf>,
+    /// Configuration file (TOML) that names the file of users
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// User that a subcommand of `busload user` works on.
+#[derive(Args, Debug)]
+pub struct UserArgs {
+    /// Name of the user
+    pub name: String,
+    #[command(flatten)]
+    pub file: UserFileArgs,
+}
+
+/// Arguments of `busload user add`.
+#[derive(Args, Debug)]
+pub struct AddUserArgs {
+    #[command(flatten)]
+    pub user: UserArgs,
+    /// Rules as in Redis' ACL SETUSER, like '~sessions:* +@read' [default: allkeys +@all -@admin
+    /// -@dangerous]
+    #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
+    pub rules: Option<String>,
 }
 
 /// Configuration file and options that name the tables.

@@ -170,8 +170,11 @@ fn describe(config: &Config) -> String {
     lines.extend(config.front.url.iter().map(|url| ("http url", url.clone())));
     lines.push(("http threads", config.http_threads.to_string()));
     lines.push(("net threads", config.net_threads.to_string()));
-    let password = if settings.password.is_some() { "is asked for" } else { "none" };
+    let password = if settings.needs_password() { "is asked for" } else { "none" };
     lines.push(("password", password.to_owned()));
+    lines.extend(settings.users.iter().filter(|users| users.has_file()).map(|users| {
+        ("users", users.all().iter().map(|user| user.name()).collect::<Vec<_>>().join(", "))
+    }));
     lines.push((
         "memory",
         format!("{} of {}", limit(settings.memory_max), Size(settings.about.memory_total)),

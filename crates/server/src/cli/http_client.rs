@@ -159,7 +159,7 @@ mod tests {
         assert!(asked.starts_with("POST /x HTTP/1.0\r\nHost: 127.0.0.1:"), "{asked}");
         assert!(!asked.contains("Authorization"), "{asked}");
         let (_, asked) = exchanged(response, Some(b"sesame"));
-        assert!(asked.contains("\r\nAuthorization: Basic YnVzbG9hZDpzZXNhbWU=\r\n"), "{asked}");
+        assert!(asked.contains("\r\nAuthorization: Basic ZGVmYXVsdDpzZXNhbWU=\r\n"), "{asked}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{
     http_url::HttpUrl,
     secret_argument::SecretArgument,
     table::TableSpec,
-    units::{MemoryMax, Size, SnapshotLog},
+    units::{MemoryMax, Size, SnapshotLog, UrlLifetime},
 };
 use crate::{
     http::HostName,
@@ -22,13 +22,15 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 21] = [
+pub const OPTION_KEYS: [&str; 23] = [
+    "acl_file",
     "client_reply_bytes",
     "data",
     "http",
     "http_hosts",
     "http_threads",
     "http_url",
+    "http_url_lifetime",
     "log_format",
     "log_level",
     "maxclients",
@@ -86,6 +88,11 @@ pub struct Options {
     )]
     pub http_url: Option<HttpUrl>,
 
+    /// Time for which URLs that Dolt's clients are given are valid where clients must log in, like
+    /// 12h or 7d: longer than any clone takes [default: 1d]
+    #[arg(long, value_name = "SPAN", help_heading = "Fronts")]
+    pub http_url_lifetime: Option<UrlLifetime>,
+
     /// Host, like `cache.internal`, under which clients ask HTTP where it asks for no password; may
     /// be given several times
     ///
@@ -138,6 +145,14 @@ pub struct Options {
     /// password_file in the configuration file.
     #[arg(long, value_name = "FILE", help_heading = "Fronts")]
     pub password_file: Option<PathBuf>,
+
+    /// File of users, with their rights and argon2id hashes of their passwords; `busload user add
+    /// NAME` makes it
+    ///
+    /// The password of --password-file or BUSLOAD_PASSWORD is that of the user `default`, who may
+    /// do everything unless the file says otherwise. HTTP asks for these users, too.
+    #[arg(long, value_name = "FILE", help_heading = "Fronts")]
+    pub acl_file: Option<PathBuf>,
 
     /// PEM file with the server's certificate and those behind it: Redis clients, gRPC and HTTP use
     /// TLS 1.2 or 1.3 on every TCP address
@@ -220,6 +235,8 @@ impl Options {
             "data" => self.data = Some(path(value)?),
             "unix" => self.unix = Some(path(value)?),
             "http" => self.http = Some(value.parse()?),
+            "acl_file" => self.acl_file = Some(path(value)?),
+            "http_url_lifetime" => self.http_url_lifetime = Some(value.parse()?),
             "http_url" => self.http_url = Some(value.parse()?),
             "http_threads" => self.http_threads = Some(parse_http_threads(value)?),
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
@@ -257,6 +274,8 @@ impl Options {
             http: self.http.or(other.http),
             http_hosts: if self.http_hosts.is_empty() { other.http_hosts } else { self.http_hosts },
             http_url: self.http_url.or(other.http_url),
+            http_url_lifetime: self.http_url_lifetime.or(other.http_url_lifetime),
+            acl_file: self.acl_file.or(other.acl_file),
             http_threads: self.http_threads.or(other.http_threads),
             net_threads: self.net_threads.or(other.net_threads),
             tables,
@@ -315,7 +334,8 @@ mod tests {
         for key in OPTION_KEYS {
             let mut options = Options::default();
             let value = match key {
-                "data" | "unix" | "password_file" => "x",
+                "data" | "unix" | "password_file" | "acl_file" => "x",
+                "http_url_lifetime" => "12h",
                 "resp" | "http" => "127.0.0.1:1",
                 "http_hosts" => "cache.internal",
                 "net_threads" | "http_threads" => "1",

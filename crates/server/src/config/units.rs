@@ -135,6 +135,36 @@ impl FromStr for MemoryMax {
     }
 }
 
+/// Time for which a URL of a download is valid: `12h`, `7d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UrlLifetime(pub Duration);
+
+impl UrlLifetime {
+    /// Longer than a clone of hundreds of gigabytes takes over a slow link.
+    pub const DEFAULT: Self = Self(Duration::from_secs(24 * 3600));
+    const MIN: Duration = Duration::from_secs(60);
+    const MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+}
+
+impl FromStr for UrlLifetime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lifetime = match text.split_at_checked(text.len().saturating_sub(1)) {
+            Some((hours, "h")) => hours.parse().ok().and_then(|hours: u64| hours.checked_mul(3600)),
+            Some((days, "d")) => {
+                days.parse().ok().and_then(|days: u64| days.checked_mul(24 * 3600))
+            }
+            _ => parse_duration(text).ok().map(|duration| duration.as_secs()),
+        };
+        lifetime
+            .map(Duration::from_secs)
+            .filter(|lifetime| (Self::MIN..=Self::MAX).contains(lifetime))
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is no lifetime; expected 1m to 7d, like 12h"))
+    }
+}
+
 /// Parses a duration: `200ms`, `1s`, `2m`; a bare number is milliseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -12,14 +12,14 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout_at,
 };
-use tonic::{Request, Response, Status as Refusal, metadata::MetadataMap};
+use tonic::{Request, Response, Status as Refusal};
 
 use super::{
     answer,
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
 };
-use crate::{chunk_stores::ChunkTable, shown::Shown, status::Status};
+use crate::{chunk_stores::ChunkTable, rights::may_read, shown::Shown, status::Status};
 
 /// Implementation of the service of chunks.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Chunks {
         Self { status, permits: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
     }
 
-    fn target(&self, name: &str, headers: &MetadataMap) -> Result<Target<'_>, Refusal> {
+    fn target<M>(&self, name: &str, call: &Request<M>) -> Result<Target<'_>, Refusal> {
         let Some(stores) = self.status.chunk_stores() else {
             return Err(Refusal::unavailable("busload is starting"));
         };
@@ -52,7 +52,13 @@ impl Chunks {
                 Shown(name)
             ))
         })?;
-        Ok(Target { table, deadline: Deadline::of(headers, table.settings.timeout)? })
+        if !may_read(call.extensions(), name) {
+            return Err(Refusal::permission_denied(format!(
+                "store: this user may not read the table {name}; expected one with the rules +get \
+                 and %R~{name}:*"
+            )));
+        }
+        Ok(Target { table, deadline: Deadline::of(call.metadata(), table.settings.timeout)? })
     }
 
     /// Waits for a permit for a call of `GetChunks`.
@@ -159,7 +165,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<GetChunkResponse>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, call.metadata())?;
+        let target = self.target(&message.store, &call)?;
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
         let timer = target.timer(TimedCall::GetChunk);
         let outcome = target.chunk(address, form, message.only_if_local).await;
@@ -175,7 +181,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<Answers<Store>>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, call.metadata())?;
+        let target = self.target(&message.store, &call)?;
         addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
         let timer = target.timer(TimedCall::GetChunks);
@@ -197,7 +203,7 @@ impl chunks_server::Chunks for Chunks {
         call: Request<HasChunksRequest>,
     ) -> Result<Response<HasChunksResponse>, Refusal> {
         let message = call.get_ref();
-        let target = self.target(&message.store, call.metadata())?;
+        let target = self.target(&message.store, &call)?;
         let asked: Vec<_> =
             addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
         let timer = target.timer(TimedCall::HasChunks);
@@ -212,7 +218,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<GetDictionaryResponse>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, call.metadata())?;
+        let target = self.target(&message.store, &call)?;
         let id = answer::dictionary_id(&message.dictionary_id)?;
         let request = target.request(Form::Contents, false);
         let found = target

@@ -1,33 +1,36 @@
-//! Access to HTTP: on loopback addresses every client may send requests, elsewhere only clients
-//! that know the password.
+//! Access to HTTP: the users of Redis clients, with their rights. On loopback addresses without a
+//! file of users nobody is asked who they are.
 //!
 //! ```text
 //!  request --> guard --+-- foreign host or site (`names`) --> 403 (gRPC: PERMISSION_DENIED)
 //!                      +-- /healthz, /readyz --------------> answered
 //!                      +-- downloads ----------------------> check ?key=KEY of their table
 //!                      |                                     themselves
-//!                      +-- else: authorization: Basic -----> answered, or 401 (UNAUTHENTICATED),
-//!                                                            or after too many wrong passwords
-//!                                                            429 (RESOURCE_EXHAUSTED)
+//!                      +-- else: authorization ------------> 401 (UNAUTHENTICATED), or after too
+//!                      |     |                               many wrong passwords 429
+//!                      |     v                               (RESOURCE_EXHAUSTED)
+//!                      |   user --> right to the path -----> answered, or 403 (PERMISSION_DENIED)
+//!                      |            (`routes`); calls for
+//!                      |            chunks check the table
 //! ```
 //!
-//! The guard wraps the router, so that no path can be forgotten. The password is that of Redis
-//! clients, with any user name. After a few wrong ones an address may try one a second
-//! (`busload_pipeline::guesses`).
+//! The guard wraps the router, so that no path can be forgotten. Credentials are `Basic`, or
+//! `Bearer USER:PASSWORD`. Without a file of users any name stands for `default`, whose password is
+//! that of the configuration. After a few wrong passwords an address may try one a second
+//! (`busload_pipeline::password_limiter`). Hashes are computed on the workers of the users.
 //!
 //! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a
-//! key: a MAC of the table's name, keyed by a secret derived from the password. It survives
-//! restarts, is valid as long as the password is, and opens the downloads of one table only. The
-//! derivation is slow, because URLs end up in logs of proxies, where somebody might use a key to
-//! guess the password offline.
+//! key: a time, and a MAC of the time and the table's name, keyed by a secret derived from the
+//! password. The key opens the downloads of one table until then. It survives restarts and is
+//! valid in other processes with the same password; without one the secret is random and ends with
+//! the process. The derivation is slow, because URLs end up in logs of proxies, where somebody might
+//! use a key to guess the password offline.
 
 use std::{
     fmt,
     net::IpAddr,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use axum::{
@@ -38,7 +41,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
+use busload_acl::{Attempt, DEFAULT, User, Users};
 use busload_pipeline::{
+    limits::VERIFICATION_TRIES,
     password_limiter::{ClientAddress, PasswordLimiter, whole_seconds},
     secret::is_secret,
 };
@@ -51,29 +56,35 @@ use super::{
     front::Front,
     routes::{self, Caller},
 };
-use crate::grpc;
+use crate::{grpc, rights::may_run};
 
 /// Value of `WWW-Authenticate` in a refusal (RFC 7617).
 const CHALLENGE: &str = "Basic realm=\"busload\"";
-/// The only authentication scheme that is accepted.
-const SCHEME: &str = "Basic";
-/// Length of a key before it is encoded as text: too long to guess.
+/// Scheme of credentials that encodes user and password.
+const BASIC: &str = "Basic";
+/// Scheme of credentials that are `USER:PASSWORD` as they are.
+const BEARER: &str = "Bearer";
+/// Length of a key's MAC before it is encoded as text: too long to guess.
 const KEY_BYTES: usize = 16;
 /// Salt of the derivation, so that the secret serves no other purpose.
-const KEY_PURPOSE: &[u8] = b"busload: keys of downloads, 1";
+const KEY_PURPOSE: &[u8] = b"busload: keys of downloads, 2";
 /// Iterations of the derivation: tens of milliseconds at a start, and for each offline guess.
 const KEY_DERIVATION_STEPS: u32 = 100_000;
+/// Parts of its lifetime to which the end of a key is rounded up: Dolt's clients merge ranges of
+/// equal URLs only.
+const LIFETIME_PARTS: u64 = 8;
 
 type Code = Hmac<Sha256>;
 
-/// Check of credentials: against the password, or none if every client may send requests.
+/// Check of credentials, or none if every client may send requests.
 #[derive(Clone, Default)]
-pub struct Access(Option<Arc<Secret>>);
+pub struct Access(Option<Arc<Guarded>>);
 
-struct Secret {
-    password: Vec<u8>,
+struct Guarded {
+    users: Arc<Users>,
     /// MAC that makes the keys of downloads.
     keys: Code,
+    lifetime: Duration,
     /// Limiter of wrong passwords.
     guesses: Mutex<PasswordLimiter>,
     /// Start of the limiter's time.
@@ -84,87 +95,198 @@ struct Secret {
 #[derive(Debug)]
 pub struct Visitor {
     address: ClientAddress,
-    /// Set if the last password on this connection was right. If so, wrong ones of other clients
-    /// at the same address do not lock it out.
-    knows: AtomicBool,
+    /// User whose password was the last right one on this connection. Its password is looked at
+    /// even if other clients at the same address send wrong ones.
+    knows: Mutex<Option<Arc<User>>>,
 }
 
 impl Visitor {
     /// Visitor at this address.
     pub fn new(peer: IpAddr) -> Arc<Self> {
-        Arc::new(Self { address: peer.into(), knows: AtomicBool::new(false) })
+        Arc::new(Self { address: peer.into(), knows: Mutex::default() })
+    }
+
+    fn knows(&self, name: &[u8]) -> bool {
+        let knows = self.knows.lock().unwrap_or_else(PoisonError::into_inner);
+        knows.as_ref().is_some_and(|user| user.name().as_bytes() == name)
+    }
+
+    fn note(&self, user: Option<Arc<User>>) {
+        *self.knows.lock().unwrap_or_else(PoisonError::into_inner) = user;
     }
 }
 
 /// Reason why a client may not ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The request has no credentials.
     Missing,
     /// The credentials are of another scheme, or cannot be decoded.
     Unknown,
-    /// The password is wrong.
+    /// The password is wrong, or there is no such user.
     Wrong,
     /// Too many wrong passwords came from the address; none is checked for this many seconds.
     TooMany(u64),
+    /// Too many passwords wait to be verified.
+    Busy,
+    /// The user may not run the command that shows or does as much.
+    Forbidden(Box<str>, &'static str),
 }
 
 impl Access {
-    /// Makes a check that asks for this password.
-    pub fn asking(password: &[u8]) -> Self {
-        let derived = derived(password, KEY_PURPOSE, KEY_DERIVATION_STEPS);
-        Self(Some(Arc::new(Secret {
-            password: password.to_owned(),
-            keys: code(&derived),
+    /// Makes a check of users. Keys of downloads are valid for about `lifetime`; their secret is
+    /// derived from the password, if there is one.
+    pub fn of_users(users: Arc<Users>, password: Option<&[u8]>, lifetime: Duration) -> Self {
+        let secret = match password {
+            Some(password) => derived(password, KEY_PURPOSE, KEY_DERIVATION_STEPS),
+            None => busload_acl::random(),
+        };
+        Self(Some(Arc::new(Guarded {
+            users,
+            keys: code(&secret),
+            lifetime,
             guesses: Mutex::default(),
             started: Instant::now(),
         })))
     }
 
-    /// Returns whether a password is asked for.
-    pub fn asks(&self) -> bool {
-        self.0.is_some()
+    /// Makes a check of the user `default` with this password, and no other users.
+    #[cfg(test)]
+    pub fn asking(password: &[u8]) -> Self {
+        let commands = busload_pipeline::command::command_list().clone();
+        let users = Users::open(commands, Some(password), None).unwrap();
+        Self::of_users(Arc::new(users), Some(password), Duration::from_secs(3600))
     }
 
-    /// Checks the credentials in these headers, if a password is asked for.
-    pub fn check(&self, headers: &HeaderMap, visitor: &Visitor) -> Result<(), Denied> {
-        let Some(secret) = &self.0 else { return Ok(()) };
-        let given = headers.get(header::AUTHORIZATION).ok_or(Denied::Missing)?;
-        let password = basic_password(given.as_bytes()).ok_or(Denied::Unknown)?;
-        let mut guesses = secret.guesses.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = secret.started.elapsed();
-        if let Some(wait) = guesses.wait(visitor.address, now)
-            && !visitor.knows.load(Ordering::Relaxed)
-        {
-            return Err(Denied::TooMany(whole_seconds(wait)));
-        }
-        let is_right = is_secret(&password, &secret.password);
-        visitor.knows.store(is_right, Ordering::Relaxed);
-        if is_right {
-            return Ok(());
-        }
-        guesses.note_wrong(visitor.address, now);
-        Err(Denied::Wrong)
+    /// Returns whether clients must say who they are.
+    pub fn asks(&self) -> bool {
+        self.0.as_ref().is_some_and(|guarded| !guarded.users.default_user().is_open())
+    }
+
+    /// Checks the credentials in these headers. Returns the user; none where nobody is one.
+    pub async fn check(
+        &self,
+        headers: &HeaderMap,
+        visitor: &Visitor,
+    ) -> Result<Option<Arc<User>>, Denied> {
+        let Some(guarded) = &self.0 else { return Ok(None) };
+        let Some(given) = headers.get(header::AUTHORIZATION) else {
+            let default = guarded.users.default_user();
+            return if default.is_open() { Ok(Some(default)) } else { Err(Denied::Missing) };
+        };
+        let (name, password) = credentials(given.as_bytes()).ok_or(Denied::Unknown)?;
+        guarded.user(&name, &password, visitor).await.map(Some)
     }
 
     /// Returns the key for the URLs of a table's downloads, with which clients send no credentials;
-    /// none where no password is asked for.
-    pub fn key(&self, table: &str) -> Option<String> {
-        let secret = self.0.as_ref()?;
-        let code = secret.keys.clone().chain_update(table).finalize().into_bytes();
-        Some(BASE64_URL_SAFE_NO_PAD.encode(&code[..KEY_BYTES]))
+    /// none where there are no users.
+    pub fn key(&self, table: &str, now_ms: i64) -> Option<String> {
+        let guarded = self.0.as_ref()?;
+        let lifetime_s = guarded.lifetime.as_secs();
+        let step = (lifetime_s / LIFETIME_PARTS).max(1);
+        let expires = (seconds(now_ms) + lifetime_s).div_ceil(step) * step;
+        Some(format!("{expires}.{}", guarded.mac(table, expires)))
     }
 
-    /// Returns whether a URL's key is that of the table, or no password is asked for.
-    pub fn allows_key(&self, table: &str, key: Option<&str>) -> bool {
-        let Some(expected) = self.key(table) else { return true };
-        key.is_some_and(|key| is_secret(key.as_bytes(), expected.as_bytes()))
+    /// Returns how long keys are valid at least, where there are any.
+    pub fn url_lifetime(&self) -> Option<Duration> {
+        self.0.as_ref().map(|guarded| guarded.lifetime)
     }
+
+    /// Returns whether a URL's key is that of the table and has not expired, or there are no users.
+    pub fn allows_key(&self, table: &str, key: Option<&str>, now_ms: i64) -> bool {
+        let Some(guarded) = &self.0 else { return true };
+        let Some((digits, mac)) = key.and_then(|key| key.split_once('.')) else { return false };
+        let Some(expires) =
+            digits.parse::<u64>().ok().filter(|number| number.to_string() == digits)
+        else {
+            return false;
+        };
+        is_secret(mac.as_bytes(), guarded.mac(table, expires).as_bytes())
+            && seconds(now_ms) < expires
+    }
+}
+
+fn seconds(now_ms: i64) -> u64 {
+    u64::try_from(now_ms / 1_000).unwrap_or_default()
+}
+
+impl Guarded {
+    fn mac(&self, table: &str, expires: u64) -> String {
+        let code = self.keys.clone().chain_update(expires.to_be_bytes()).chain_update(table);
+        BASE64_URL_SAFE_NO_PAD.encode(&code.finalize().into_bytes()[..KEY_BYTES])
+    }
+
+    /// Returns the user that credentials name. Without a file of users, any name is that of
+    /// `default` unless there is such a user.
+    fn named<'a>(&self, name: &'a [u8]) -> &'a [u8] {
+        let is_default =
+            name.is_empty() || !self.users.has_file() && self.users.get(name).is_none();
+        if is_default { DEFAULT.as_bytes() } else { name }
+    }
+
+    async fn user(
+        &self,
+        name: &[u8],
+        password: &[u8],
+        visitor: &Visitor,
+    ) -> Result<Arc<User>, Denied> {
+        let name = self.named(name);
+        if !visitor.knows(name)
+            && let Some(wait) = self.guesses().wait(visitor.address, self.started.elapsed())
+        {
+            return Err(Denied::TooMany(whole_seconds(wait)));
+        }
+        let mut is_counted = false;
+        for _ in 0..=VERIFICATION_TRIES {
+            match self.users.begin(name, password) {
+                Attempt::Right(user) => {
+                    if is_counted {
+                        self.guesses().note_right(visitor.address);
+                    }
+                    visitor.note(Some(Arc::clone(&user)));
+                    return Ok(user);
+                }
+                Attempt::Wrong => break,
+                Attempt::Slow(unverified) => {
+                    let verification = self.users.verify(unverified).map_err(|_| Denied::Busy)?;
+                    // Counted before it is known, so that many connections cannot guess at once.
+                    if verification.is_first && !is_counted {
+                        self.guesses().note_wrong(visitor.address, self.started.elapsed());
+                    }
+                    is_counted |= verification.is_first;
+                    if !verification.result.await {
+                        visitor.note(None);
+                        return Err(Denied::Wrong);
+                    }
+                }
+            }
+        }
+        visitor.note(None);
+        if !is_counted {
+            self.guesses().note_wrong(visitor.address, self.started.elapsed());
+        }
+        Err(Denied::Wrong)
+    }
+
+    fn guesses(&self) -> MutexGuard<'_, PasswordLimiter> {
+        self.guesses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Checks that a user may run a command, or what shows or does as much.
+fn check_right(user: &User, command: &'static str) -> Result<(), Denied> {
+    // It shows keys of every table.
+    let shows_all = command == "slowlog|get";
+    if may_run(user, command) && (!shows_all || user.keys().is_all()) {
+        return Ok(());
+    }
+    Err(Denied::Forbidden(user.name().into(), command))
 }
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.asks() { "Access(password)" } else { "Access(everybody)" })
+        f.write_str(if self.0.is_some() { "Access(users)" } else { "Access(everybody)" })
     }
 }
 
@@ -173,7 +295,17 @@ impl fmt::Display for Denied {
         f.write_str(match self {
             Self::Missing => "this server asks for a password",
             Self::Unknown => "these credentials are of another kind than this server takes",
-            Self::Wrong => "this is not the password of this server",
+            Self::Wrong => "this is not the password of a user of this server",
+            Self::Busy => {
+                return f.write_str("too many passwords wait to be verified; try again later");
+            }
+            Self::Forbidden(user, command) => {
+                let command = command.replace('|', " ").to_uppercase();
+                return write!(
+                    f,
+                    "user {user} has no right to this; expected a user who may run {command}"
+                );
+            }
             Self::TooMany(seconds) => {
                 return write!(
                     f,
@@ -183,9 +315,9 @@ impl fmt::Display for Denied {
             }
         })?;
         f.write_str(
-            "; expected `authorization: Basic` with any user name and the password (of dolt: \
-             --user NAME with each clone, fetch and pull, and the password in \
-             DOLT_REMOTE_PASSWORD)",
+            "; expected `authorization: Basic` with a user (or any name, for the password of the \
+             server) and the password (of dolt: --user NAME with each clone, fetch and pull, and \
+             the password in DOLT_REMOTE_PASSWORD)",
         )
     }
 }
@@ -194,7 +326,8 @@ impl Denied {
     fn into_response(self, headers: &HeaderMap) -> Response {
         if grpc::is_call(headers) {
             let refusal = match self {
-                Self::TooMany(_) => Refusal::resource_exhausted(self.to_string()),
+                Self::TooMany(_) | Self::Busy => Refusal::resource_exhausted(self.to_string()),
+                Self::Forbidden(..) => Refusal::permission_denied(self.to_string()),
                 _ => Refusal::unauthenticated(self.to_string()),
             };
             return refusal.into_http::<Body>().into_response();
@@ -203,6 +336,14 @@ impl Denied {
             let retry_after = [(header::RETRY_AFTER, seconds.to_string())];
             return (StatusCode::TOO_MANY_REQUESTS, retry_after, format!("{self}\n"))
                 .into_response();
+        }
+        let refused = match self {
+            Self::Forbidden(..) => Some(StatusCode::FORBIDDEN),
+            Self::Busy => Some(StatusCode::SERVICE_UNAVAILABLE),
+            _ => None,
+        };
+        if let Some(status) = refused {
+            return (status, format!("{self}\n")).into_response();
         }
         let challenge = [(header::WWW_AUTHENTICATE, CHALLENGE)];
         (StatusCode::UNAUTHORIZED, challenge, format!("{self}\n")).into_response()
@@ -213,7 +354,7 @@ impl Denied {
 pub async fn guard(
     Extract(front): Extract<Arc<Front>>,
     Extension(visitor): Extension<Arc<Visitor>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let Front { access, names, metrics, .. } = &*front;
@@ -222,37 +363,54 @@ pub async fn guard(
         return foreign.into_response(request.headers());
     }
     let checked = match routes::caller(request.uri().path()) {
-        Caller::Anybody | Caller::UrlKey => Ok(()),
-        Caller::Password => access.check(request.headers(), &visitor),
+        Caller::Anybody | Caller::UrlKey => Ok(None),
+        Caller::AnyUser => access.check(request.headers(), &visitor).await,
+        Caller::May(command) => access.check(request.headers(), &visitor).await.and_then(|user| {
+            user.as_ref().map_or(Ok(()), |user| check_right(user, command)).map(|()| user)
+        }),
     };
     match checked {
-        Ok(()) => next.run(request).await,
+        Ok(user) => {
+            if let Some(user) = user {
+                request.extensions_mut().insert(user);
+            }
+            next.run(request).await
+        }
         Err(denied) => {
             match denied {
                 Denied::Missing => {}
-                Denied::Unknown | Denied::Wrong => {
+                Denied::Unknown | Denied::Wrong | Denied::Forbidden(..) => {
                     _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed)
                 }
-                Denied::TooMany(_) => _ = metrics.auth_refused.fetch_add(1, Ordering::Relaxed),
+                Denied::TooMany(_) | Denied::Busy => {
+                    _ = metrics.auth_refused.fetch_add(1, Ordering::Relaxed)
+                }
             }
             denied.into_response(request.headers())
         }
     }
 }
 
-/// Returns the header value that clients send to give a password.
+/// Returns the header value that clients send to give the password of `default`.
 pub fn basic(password: &[u8]) -> String {
-    format!("{SCHEME} {}", BASE64_STANDARD.encode([b"busload:", password].concat()))
+    let text = [DEFAULT.as_bytes(), b":", password].concat();
+    format!("{BASIC} {}", BASE64_STANDARD.encode(text))
 }
 
-/// Returns the password in credentials of the scheme Basic.
-fn basic_password(credentials: &[u8]) -> Option<Vec<u8>> {
-    let text = std::str::from_utf8(credentials).ok()?;
-    let (scheme, encoded) = text.split_once(' ')?;
-    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
+/// Returns user and password in the value of `Authorization`.
+fn credentials(value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let space = value.iter().position(|&byte| byte == b' ')?;
+    let (scheme, text) = (&value[..space], value[space..].trim_ascii());
+    let decoded = if scheme.eq_ignore_ascii_case(BASIC.as_bytes()) {
+        BASE64_STANDARD.decode(text).ok()?
+    } else if scheme.eq_ignore_ascii_case(BEARER.as_bytes()) {
+        text.to_vec()
+    } else {
+        return None;
+    };
     // A user name holds no colon, a password may.
     let colon = decoded.iter().position(|&byte| byte == b':')?;
-    scheme.eq_ignore_ascii_case(SCHEME).then(|| decoded[colon + 1..].to_vec())
+    Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
 }
 
 fn code(key: &[u8]) -> Code {

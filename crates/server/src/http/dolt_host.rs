@@ -1,6 +1,9 @@
 //! Implements the trait `Host` of Dolt's protocol with the server's stores, URLs and keys.
 
-use std::sync::{Arc, OnceLock, atomic::Ordering};
+use std::{
+    sync::{Arc, OnceLock, atomic::Ordering},
+    time::Duration,
+};
 
 use axum::http::{Extensions, HeaderMap};
 use busload_io::{Clock, RealClock};
@@ -8,7 +11,7 @@ use busload_remotesapi::{Host, KeyCheck, Repository};
 use tokio::runtime::Handle;
 
 use super::front::{Front, RequestedHost};
-use crate::{chunk_stores::ChunkTable, status::Status};
+use crate::{chunk_stores::ChunkTable, rights::may_read, status::Status};
 
 /// Adapter of status and front for Dolt's protocol.
 #[derive(Debug)]
@@ -42,14 +45,28 @@ impl Host for DoltHost {
         self.front.base(&asked, headers)
     }
 
+    fn unreadable(&self, extensions: &Extensions) -> Vec<String> {
+        let repositories = self.repositories().unwrap_or_default().iter();
+        let names = repositories.map(|repository| &repository.name);
+        names.filter(|name| !may_read(extensions, name)).cloned().collect()
+    }
+
+    fn url_lifetime(&self) -> Option<Duration> {
+        self.front.access.url_lifetime()
+    }
+
     fn download_key(&self, table: &str) -> Option<String> {
-        self.front.access.key(table)
+        self.front.access.key(table, self.wall_ms())
     }
 
     fn check_key(&self, table: &str, key: Option<&str>) -> KeyCheck {
         let Front { access, metrics, .. } = &*self.front;
-        if access.allows_key(table, key) {
-            return if access.asks() { KeyCheck::Right } else { KeyCheck::Public };
+        if access.allows_key(table, key, self.wall_ms()) {
+            return if access.url_lifetime().is_some() {
+                KeyCheck::Right
+            } else {
+                KeyCheck::Public
+            };
         }
         metrics.auth_denied.fetch_add(u64::from(key.is_some()), Ordering::Relaxed);
         KeyCheck::Wrong

@@ -1,7 +1,7 @@
 //! The paths of the HTTP front: each with its handler, its access rule and its limits.
 //!
 //! [`ROUTES`] is the whole list. The router, the check of access and the bounds of request bodies
-//! take what they need from it. A path that is not listed needs the password and is then not found.
+//! take what they need from it. A path that is not listed needs a user and is then not found.
 //!
 //! **Limits of all routes** are in [`limits`](super::limits): connections, streams, heads, memory,
 //! stalls. Handlers add their own: work on caches (`cache_api`), [`grpc::limits`],
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{grpc, status::Status};
 
-use Caller::{Anybody, Password, UrlKey};
+use Caller::{AnyUser, Anybody, May, UrlKey};
 use Mount::{Below, Page};
 use WhenFull::{Answered, Refused};
 
@@ -45,14 +45,16 @@ enum Mount {
     Below(fn(&Served) -> Router),
 }
 
-/// Clients that a route answers where the server asks for a password. Where it asks for none, all
+/// Clients that a route answers where the server asks for passwords. Where it asks for none, all
 /// routes answer everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Everybody: supervisors have no password.
+    /// Everybody: supervisors are no users.
     Anybody,
-    /// Clients with the password.
-    Password,
+    /// Users. What they may read, the handler checks.
+    AnyUser,
+    /// Users who may run this command, which shows or does as much.
+    May(&'static str),
     /// Clients with the key of the table in the URL, which the handler checks.
     UrlKey,
 }
@@ -74,25 +76,28 @@ struct Served {
     remotesapi: Arc<Remotesapi>,
 }
 
+/// Command that shows what the dashboard shows: commands of all clients, with their arguments.
+const OPERATOR: &str = "slowlog|get";
+
 /// All routes: path, who may call it, limits, handler.
 #[rustfmt::skip]
 static ROUTES: &[Route] = &[
     // Pages for people and monitoring.
-    route("/", Password, Page(|_| get(dashboard::page))),
-    route("/costs", Password, Page(|_| get(costs::page))),
-    route("/api/stats", Password, Page(|served| {
+    route("/", May(OPERATOR), Page(|_| get(dashboard::page))),
+    route("/costs", AnyUser, Page(|_| get(costs::page))),
+    route("/api/stats", May(OPERATOR), Page(|served| {
         get(stats_api::stats).with_state((served.status(), Arc::clone(&served.front)))
     })),
     route("/healthz", Anybody, Page(|_| get(pages::alive))),
     route("/readyz", Anybody, Page(|served| get(pages::ready).with_state(served.status()))),
-    route("/metrics", Password, Page(|served| {
+    route("/metrics", May("info"), Page(|served| {
         get(pages::metrics).with_state((served.status(), Arc::clone(&served.front)))
     })),
     // Caches, for `busload cache`: their list, and work on one.
-    route("/api/cache", Password, Page(|served| {
+    route("/api/cache", May("info"), Page(|served| {
         get(cache_api::list).with_state(served.status())
     })),
-    route("/api/cache/{name}/{action}", Password, Page(|served| {
+    route("/api/cache/{name}/{action}", May("config|set"), Page(|served| {
         post(cache_api::act).with_state(served.status())
     })),
     // Downloads of Dolt's clients, which send no credentials.
@@ -127,7 +132,7 @@ const fn service(
     when_full: WhenFull,
     mount: Mount,
 ) -> Route {
-    Route { path, caller: Password, message_bytes_max, when_full, mount }
+    Route { path, caller: AnyUser, message_bytes_max, when_full, mount }
 }
 
 /// Mounts all routes behind the check of access.
@@ -150,7 +155,7 @@ pub fn router(status: Arc<Status>, front: Front) -> Router {
 
 /// Returns the clients that may ask for this path.
 pub fn caller(path: &str) -> Caller {
-    find(path).map_or(Password, |route| route.caller)
+    find(path).map_or(AnyUser, |route| route.caller)
 }
 
 /// Returns the longest message of a call with this path.

@@ -35,3 +35,4 @@ mod support;
 mod tls;
 mod top;
 mod upgrade;
+mod users;

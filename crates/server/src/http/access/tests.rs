@@ -1,6 +1,7 @@
 use busload_pipeline::limits::{GUESS_INTERVAL, GUESSES_AT_ONCE};
 
 use super::*;
+use futures_util::FutureExt;
 
 fn headers(authorization: Option<&str>) -> HeaderMap {
     authorization.into_iter().map(|text| (header::AUTHORIZATION, text.parse().unwrap())).collect()
@@ -14,6 +15,14 @@ fn credentials(scheme: &str, text: &str) -> String {
     format!("{scheme} {}", BASE64_STANDARD.encode(text))
 }
 
+/// Checks credentials that need no worker.
+fn check(access: &Access, headers: &HeaderMap, visitor: &Visitor) -> Result<(), Denied> {
+    access.check(headers, visitor).now_or_never().expect("nothing to wait for").map(drop)
+}
+
+/// A time, in milliseconds since 1970.
+const NOW_MS: i64 = 1_700_000_000_000;
+
 /// Decodes 64 hexadecimal digits.
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
@@ -23,10 +32,12 @@ fn bytes(hex: &str) -> Vec<u8> {
 fn where_no_password_is_asked_for_everybody_may() {
     let access = Access::default();
     for authorization in [None, Some("nonsense"), Some("Bearer x")] {
-        assert_eq!(access.check(&headers(authorization), &visitor()), Ok(()));
+        assert_eq!(check(&access, &headers(authorization), &visitor()), Ok(()));
     }
-    assert_eq!(access.key("db"), None);
-    assert!(!access.asks() && access.allows_key("db", None) && access.allows_key("db", Some("x")));
+    assert_eq!((access.key("db", NOW_MS), access.url_lifetime()), (None, None));
+    for key in [None, Some("x")] {
+        assert!(!access.asks() && access.allows_key("db", key, NOW_MS));
+    }
 }
 
 #[test]
@@ -36,13 +47,13 @@ fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
         for scheme in ["Basic", "basic", "BASIC"] {
             let authorization = credentials(scheme, &format!("{user}:open:sesame"));
             assert_eq!(
-                access.check(&headers(Some(&authorization)), &visitor()),
+                check(&access, &headers(Some(&authorization)), &visitor()),
                 Ok(()),
                 "{authorization}"
             );
         }
     }
-    assert_eq!(access.check(&headers(Some(&basic(b"open:sesame"))), &visitor()), Ok(()));
+    assert_eq!(check(&access, &headers(Some(&basic(b"open:sesame"))), &visitor()), Ok(()));
     for (authorization, denied) in [
         (None, Denied::Missing),
         (Some(credentials("Basic", "ada:open:sesam")), Denied::Wrong),
@@ -51,13 +62,14 @@ fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
         (Some(credentials("Basic", "open:sesame")), Denied::Wrong),
         (Some(credentials("Basic", "nothing")), Denied::Unknown),
         (Some(credentials("Bearer", "ada:open:sesame")), Denied::Unknown),
+        (Some("Bearer ada:open:sesam".to_owned()), Denied::Wrong),
         (Some("Basic".to_owned()), Denied::Unknown),
         (Some("Basic ada:open:sesame".to_owned()), Denied::Unknown),
         (Some("Bearer eyJhbGciOiJFZERTQSJ9.e30.x".to_owned()), Denied::Unknown),
         (Some(String::new()), Denied::Unknown),
     ] {
         assert_eq!(
-            access.check(&headers(authorization.as_deref()), &visitor()),
+            check(&access, &headers(authorization.as_deref()), &visitor()),
             Err(denied),
             "{authorization:?}"
         );
@@ -70,50 +82,71 @@ fn wrong_passwords_make_their_address_wait_and_nobody_else() {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(async {
         let access = Access::asking(b"secret");
-        let check = |visitor: &Arc<Visitor>, password: &str| {
-            access.check(&headers(Some(&basic(password.as_bytes()))), visitor)
+        let try_one = |visitor: &Arc<Visitor>, password: &str| {
+            check(&access, &headers(Some(&basic(password.as_bytes()))), visitor)
         };
         let (guesser, neighbour, logged_in) = (visitor(), visitor(), visitor());
         let other = Visitor::new(IpAddr::from([10, 1, 2, 4]));
-        assert_eq!(check(&logged_in, "secret"), Ok(()));
+        assert_eq!(try_one(&logged_in, "secret"), Ok(()));
         for _ in 0..GUESSES_AT_ONCE {
-            assert_eq!(check(&guesser, "guess"), Err(Denied::Wrong));
+            assert_eq!(try_one(&guesser, "guess"), Err(Denied::Wrong));
         }
         for password in ["guess", "secret"] {
-            assert_eq!(check(&guesser, password), Err(Denied::TooMany(1)), "whatever it is");
+            assert_eq!(try_one(&guesser, password), Err(Denied::TooMany(1)), "whatever it is");
         }
-        assert_eq!(check(&neighbour, "secret"), Err(Denied::TooMany(1)), "it could be the guesser");
         assert_eq!(
-            access.check(&headers(None), &neighbour),
+            try_one(&neighbour, "secret"),
+            Err(Denied::TooMany(1)),
+            "it could be the guesser"
+        );
+        assert_eq!(
+            check(&access, &headers(None), &neighbour),
             Err(Denied::Missing),
             "that is no guess"
         );
-        assert_eq!(check(&other, "secret"), Ok(()));
+        assert_eq!(try_one(&other, "secret"), Ok(()));
         for _ in 0..3 {
-            assert_eq!(check(&logged_in, "secret"), Ok(()), "it has said that it knows it");
+            assert_eq!(try_one(&logged_in, "secret"), Ok(()), "it has said that it knows it");
         }
-        assert_eq!(check(&logged_in, "guess"), Err(Denied::Wrong));
-        assert_eq!(check(&logged_in, "secret"), Err(Denied::TooMany(2)), "not any more");
+        assert_eq!(try_one(&logged_in, "guess"), Err(Denied::Wrong));
+        assert_eq!(try_one(&logged_in, "secret"), Err(Denied::TooMany(2)), "not any more");
         tokio::time::advance(2 * GUESS_INTERVAL).await;
-        assert_eq!(check(&neighbour, "secret"), Ok(()));
+        assert_eq!(try_one(&neighbour, "secret"), Ok(()));
     });
 }
 
 #[test]
-fn a_key_is_of_one_table_and_one_password_and_outlives_the_process() {
+fn a_key_is_of_one_table_and_one_password_and_outlives_the_process_but_not_its_time() {
     let access = Access::asking(b"secret");
-    let key = access.key("db").unwrap();
-    assert_eq!(key.len(), 22);
-    assert!(key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{key}");
-    assert_eq!(Access::asking(b"secret").key("db").as_ref(), Some(&key));
-    // A change of this would invalidate URLs that clients already have.
-    assert_eq!(key, "gfL-W3m-2bOktZHCpnnKJA");
-    assert!(access.allows_key("db", Some(&key)));
-    assert!(!access.allows_key("other", Some(&key)), "of another table");
-    assert!(!Access::asking(b"other").allows_key("db", Some(&key)), "of another password");
-    for wrong in [None, Some(""), Some("secret"), Some(&key[1..]), Some(&*format!("{key}="))] {
-        assert!(!access.allows_key("db", wrong), "{wrong:?}");
+    let key = access.key("db", NOW_MS).unwrap();
+    let (expires, mac) = key.split_once('.').unwrap();
+    let expires: i64 = expires.parse().unwrap();
+    // An hour, rounded up to a multiple of an eighth of it.
+    assert!((3_600..3_600 + 450).contains(&(expires - NOW_MS / 1_000)), "{key}");
+    assert_eq!(mac.len(), 22);
+    assert_eq!(access.key("db", NOW_MS + 1), Some(key.clone()), "equal URLs are merged");
+    assert_eq!(Access::asking(b"secret").key("db", NOW_MS).as_ref(), Some(&key));
+    assert!(access.allows_key("db", Some(&key), NOW_MS));
+    assert!(access.allows_key("db", Some(&key), expires * 1_000 - 1));
+    assert!(!access.allows_key("db", Some(&key), expires * 1_000), "it has expired");
+    assert!(!access.allows_key("other", Some(&key), NOW_MS), "of another table");
+    assert!(!Access::asking(b"other").allows_key("db", Some(&key), NOW_MS), "another password");
+    for wrong in [
+        String::new(),
+        "secret".to_owned(),
+        key[1..].to_owned(),
+        format!("{key}="),
+        format!("0{key}"),
+        format!("+{key}"),
+        mac.to_owned(),
+        format!(".{mac}"),
+        format!("{}.{mac}", expires + 450),
+        format!("{}.{mac}", u64::MAX),
+        format!("99999999999999999999.{mac}"),
+    ] {
+        assert!(!access.allows_key("db", Some(&wrong), NOW_MS), "{wrong:?}");
     }
+    assert!(!access.allows_key("db", None, NOW_MS));
 }
 
 /// Test vectors of PBKDF2 with HMAC-SHA256 from RFC 7914, 11.
@@ -167,7 +200,10 @@ fn nothing_secret_is_shown() {
     let access = Access::asking(b"sesame");
     let front = Front { access: access.clone(), ..Front::default() };
     for text in [format!("{access:?}"), format!("{front:?}"), format!("{front:#?}")] {
-        assert!(!text.contains("sesame") && !text.contains(&access.key("db").unwrap()), "{text}");
+        assert!(
+            !text.contains("sesame") && !text.contains(&access.key("db", NOW_MS).unwrap()),
+            "{text}"
+        );
         assert!(!text.contains("115, 101"), "as bytes: {text}");
     }
 }
