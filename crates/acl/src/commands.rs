@@ -91,12 +91,12 @@ impl CommandSet {
         self.0.get(index / WORD_BITS).is_some_and(|word| word >> (index % WORD_BITS) & 1 != 0)
     }
 
-    /// Adds a command.
+    /// Adds a command to the set.
     pub fn insert(&mut self, index: usize) {
         self.0[index / WORD_BITS] |= 1 << (index % WORD_BITS);
     }
 
-    /// Removes a command.
+    /// Removes a command from the set.
     pub fn remove(&mut self, index: usize) {
         self.0[index / WORD_BITS] &= !(1 << (index % WORD_BITS));
     }

@@ -6,7 +6,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Bytes of a password that is looked at; a longer one is wrong.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// Number of users.
+/// Number of users that there can be.
 pub const USERS_MAX: usize = 10_000;
 
 /// Number of passwords of one user: each guess is compared with all of them.
@@ -43,8 +43,8 @@ pub const HASH_MEMORY_KIB: u32 = 19 * 1024;
 /// Passes of argon2id over that memory.
 pub const HASH_PASSES: u32 = 2;
 
-/// Lanes of argon2id.
-pub const HASH_LANES: u32 = 1;
+/// Parallelism of argon2id hashes, as its parameter `p`.
+pub const HASH_PARALLELISM: u32 = 1;
 
 /// Memory of a hash that the file of users may ask for, in KiB.
 pub const HASH_MEMORY_KIB_MAX: u32 = 256 * 1024;
@@ -52,8 +52,8 @@ pub const HASH_MEMORY_KIB_MAX: u32 = 256 * 1024;
 /// Passes of a hash that the file of users may ask for.
 pub const HASH_PASSES_MAX: u32 = 16;
 
-/// Lanes of a hash that the file of users may ask for.
-pub const HASH_LANES_MAX: u32 = 16;
+/// Parallelism of a hash that the file of users may ask for.
+pub const HASH_PARALLELISM_MAX: u32 = 16;
 
 /// Bytes of the random salt of a new hash.
 pub const SALT_BYTES: usize = 16;
@@ -65,7 +65,9 @@ pub const HASH_BYTES: usize = 32;
 pub const SALT_AND_HASH_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
 
 const _: () = assert!(HASH_MEMORY_KIB <= HASH_MEMORY_KIB_MAX && HASH_PASSES <= HASH_PASSES_MAX);
-const _: () = assert!(HASH_LANES <= HASH_LANES_MAX && 8 * HASH_LANES_MAX <= HASH_MEMORY_KIB);
+const _: () = assert!(
+    HASH_PARALLELISM <= HASH_PARALLELISM_MAX && 8 * HASH_PARALLELISM_MAX <= HASH_MEMORY_KIB
+);
 const _: () = assert!(PASSWORD_BYTES_MAX < RULE_BYTES_MAX);
 const _: () = assert!(KEY_PATTERN_BYTES_MAX + "%RW~*".len() <= RULE_BYTES_MAX);
 const _: () = assert!(*SALT_AND_HASH_BYTES.start() <= SALT_BYTES);

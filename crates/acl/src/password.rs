@@ -6,8 +6,8 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 
 use crate::limits::{
-    HASH_BYTES, HASH_LANES, HASH_LANES_MAX, HASH_MEMORY_KIB, HASH_MEMORY_KIB_MAX, HASH_PASSES,
-    HASH_PASSES_MAX, SALT_AND_HASH_BYTES, SALT_BYTES,
+    HASH_BYTES, HASH_MEMORY_KIB, HASH_MEMORY_KIB_MAX, HASH_PARALLELISM, HASH_PARALLELISM_MAX,
+    HASH_PASSES, HASH_PASSES_MAX, SALT_AND_HASH_BYTES, SALT_BYTES,
 };
 
 /// Beginning of every hash: the only algorithm and version that are taken.
@@ -35,7 +35,7 @@ impl fmt::Debug for Secret {
 pub struct PasswordHash {
     memory_kib: u32,
     passes: u32,
-    lanes: u32,
+    parallelism: u32,
     salt: Vec<u8>,
     hash: Vec<u8>,
 }
@@ -44,17 +44,17 @@ impl PasswordHash {
     /// Hashes a password with a new salt. It takes tens of milliseconds and 19 MiB.
     pub fn new(password: &[u8]) -> Self {
         let salt = random::<SALT_BYTES>().to_vec();
-        let (memory_kib, passes, lanes) = (HASH_MEMORY_KIB, HASH_PASSES, HASH_LANES);
-        let mut new = Self { memory_kib, passes, lanes, salt, hash: vec![0; HASH_BYTES] };
+        let (memory_kib, passes, parallelism) = (HASH_MEMORY_KIB, HASH_PASSES, HASH_PARALLELISM);
+        let mut new = Self { memory_kib, passes, parallelism, salt, hash: vec![0; HASH_BYTES] };
         new.hash = new.hash_of(password);
         new
     }
 
     /// Returns a hash that costs as much as others to compare with and fits no password.
     pub fn of_nobody() -> Self {
-        let (memory_kib, passes, lanes) = (HASH_MEMORY_KIB, HASH_PASSES, HASH_LANES);
+        let (memory_kib, passes, parallelism) = (HASH_MEMORY_KIB, HASH_PASSES, HASH_PARALLELISM);
         let (salt, hash) = (random::<SALT_BYTES>().to_vec(), random::<HASH_BYTES>().to_vec());
-        Self { memory_kib, passes, lanes, salt, hash }
+        Self { memory_kib, passes, parallelism, salt, hash }
     }
 
     /// Returns whether this is the hash of the password. It takes as long as the hash says.
@@ -67,7 +67,7 @@ impl PasswordHash {
 
     fn hash_of(&self, password: &[u8]) -> Vec<u8> {
         let mut hash = vec![0; self.hash.len()];
-        let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(hash.len()))
+        let params = Params::new(self.memory_kib, self.passes, self.parallelism, Some(hash.len()))
             .expect("the numbers were checked");
         Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
             .hash_password_into(password, &self.salt, &mut hash)
@@ -86,24 +86,25 @@ impl PasswordHash {
             (1..=max).contains(&number).then_some(number)
         };
         let memory_kib = number("m", HASH_MEMORY_KIB_MAX)?;
-        let (passes, lanes) = (number("t", HASH_PASSES_MAX)?, number("p", HASH_LANES_MAX)?);
+        let (passes, parallelism) =
+            (number("t", HASH_PASSES_MAX)?, number("p", HASH_PARALLELISM_MAX)?);
         let decoded = |text: &str| {
             let bytes = BASE64_STANDARD_NO_PAD.decode(text).ok()?;
             SALT_AND_HASH_BYTES.contains(&bytes.len()).then_some(bytes)
         };
         let (salt, hash) = (decoded(salt)?, decoded(hash)?);
         let is_whole =
-            parts.next().is_none() && numbers.next().is_none() && 8 * lanes <= memory_kib;
-        is_whole.then_some(Self { memory_kib, passes, lanes, salt, hash })
+            parts.next().is_none() && numbers.next().is_none() && 8 * parallelism <= memory_kib;
+        is_whole.then_some(Self { memory_kib, passes, parallelism, salt, hash })
     }
 }
 
 impl fmt::Display for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { memory_kib, passes, lanes, salt, hash } = self;
+        let Self { memory_kib, passes, parallelism, salt, hash } = self;
         let encoded = |bytes: &[u8]| BASE64_STANDARD_NO_PAD.encode(bytes);
         let (salt, hash) = (encoded(salt), encoded(hash));
-        write!(f, "{BEGINNING}m={memory_kib},t={passes},p={lanes}${salt}${hash}")
+        write!(f, "{BEGINNING}m={memory_kib},t={passes},p={parallelism}${salt}${hash}")
     }
 }
 
@@ -132,7 +133,7 @@ mod tests {
         assert!(!PasswordHash::of_nobody().fits(b""));
     }
 
-    /// Made by the reference implementation: echo -n password | argon2 somesalt -id -t 2 -m 16 -p 1.
+    /// Made by the reference implementation (`argon2 somesalt -id -t 2 -m 16 -p 1`).
     #[test]
     fn hashes_of_other_programs_fit() {
         let text = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$\

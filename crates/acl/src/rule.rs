@@ -72,7 +72,7 @@ pub enum RuleError {
     PatternAfterAll,
     /// The user does not have the password.
     NoSuchPassword,
-    /// Any other reason.
+    /// Any other reason, as a text.
     Text(&'static str),
 }
 
@@ -105,7 +105,7 @@ const FIRST_ARGUMENT: RuleError =
     RuleError::Text("Allowing first-arg of a subcommand is not supported");
 
 impl Rule {
-    /// Parses a rule.
+    /// Parses a rule from its text.
     pub fn parse(text: &str, commands: &CommandList) -> Result<Self, RuleError> {
         if RULE_BYTES_MAX < text.len() {
             return Err(RuleError::Syntax);

@@ -1,7 +1,7 @@
 //! The table of users that all fronts share, and the check of passwords.
 //!
-//! **Cost of a check.** Argon2id takes tens of milliseconds, so it runs on a worker. A password that
-//! was verified is remembered as an HMAC keyed by a random key of this process, until the user
+//! **Cost of a check.** Argon2id takes tens of milliseconds, so it runs on a worker. A password
+//! that was verified is remembered as an HMAC keyed by a random key of this process, until the user
 //! changes: the next check of it costs a microsecond. Equal checks that are under way share one
 //! hash, so a thousand clients that reconnect cost one.
 //!
@@ -42,7 +42,7 @@ type Table = BTreeMap<Box<str>, Arc<User>>;
 #[derive(Clone, Debug)]
 pub struct Loaded(Table);
 
-/// All users.
+/// Table of all users.
 pub struct Users {
     commands: CommandList,
     table: RwLock<Arc<Table>>,

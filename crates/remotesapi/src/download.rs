@@ -151,7 +151,8 @@ impl Downloads {
         let host = &self.remotesapi.host;
         let key = host.check_key(target.table, target.key);
         if key == KeyCheck::Wrong {
-            let text = "the key of this URL is not that of the table, or has expired: ask for locations again";
+            let text = "the key of this URL is not that of the table, or has expired: ask for \
+                        locations again";
             return Err(Refusal::new(StatusCode::FORBIDDEN, text));
         }
         let repositories = host.repositories();

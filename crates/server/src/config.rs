@@ -332,8 +332,8 @@ fn users(
     Ok(Arc::new(users))
 }
 
-/// Check of access over HTTP. Without a file of users, HTTP asks for the password only where it does
-/// not listen on loopback: clients that reach a loopback address may use this machine anyway.
+/// Check of access over HTTP. Without a file of users, HTTP asks for the password only where it
+/// does not listen on loopback: clients that reach a loopback address may use this machine anyway.
 fn access(
     users: &Arc<Users>,
     http: Option<SocketAddr>,

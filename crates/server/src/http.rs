@@ -14,8 +14,8 @@
 //! accepted. Connections are closed when they are idle, or when their clients stop taking answers.
 //! Requests and answers in memory count against budgets. **Access** (`access`). On loopback
 //! addresses without a file of users clients need no password, elsewhere every client is a user;
-//! the configuration makes sure that there is a password. Where clients need none, the front refuses requests for foreign host
-//! names (`names`).
+//! the configuration makes sure that there is a password. Where clients need none, the front
+//! refuses requests for foreign host names (`names`).
 
 mod accept;
 mod access;

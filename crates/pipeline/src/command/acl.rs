@@ -213,7 +213,7 @@ fn explained(denied: Denial, user: &User, command: &str, args: &Args<'_>) -> Str
     }
 }
 
-/// What is done on the tx thread with the result of a worker.
+/// Function that the tx thread calls with the result of a worker.
 type Then<T> = Box<dyn FnOnce(&mut Tx, T) -> CommandResult + Send>;
 
 /// Work of a command that waits for a worker, and then answers OK.

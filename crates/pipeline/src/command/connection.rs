@@ -50,9 +50,9 @@ struct Greeting {
 
 /// Answer to a client that has logged in.
 enum Answer {
-    /// That of AUTH.
+    /// Answer that AUTH gives.
     Ok,
-    /// That of HELLO.
+    /// Answer that HELLO gives.
     Hello(Greeting),
 }
 

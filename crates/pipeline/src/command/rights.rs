@@ -1,4 +1,4 @@
-//! What a user must be allowed to run a command: the command itself, and access to its keys.
+//! Rights that a command takes: to the command itself, and to its keys.
 //!
 //! Sets of commands are indexed by the position of a command in the table; the subcommands of all
 //! commands follow. A command that shows or changes keys which it does not name needs the right to

@@ -15,7 +15,8 @@ use crate::{
 
 impl Tx {
     /// Lets all connections follow a change of users. A connection whose user is gone or off, or
-    /// which monitors and may not any more, is closed: `own`, whose command runs, behind its reply; others at once.
+    /// which monitors and may not any more, is closed: `own`, whose command runs, behind its reply;
+    /// others at once.
     pub(crate) fn users_changed(&mut self, own: Option<&mut Session>) {
         let users = Arc::clone(&self.users);
         let mut gone: Vec<ConnId> = Vec::new();

@@ -1,7 +1,7 @@
 //! Users and their rights: AUTH, ACL, and what a limited user sees of every command.
 //!
-//! The error texts are those of Redis 7.2. With `BUSLOAD_TEST_REDIS` nothing here is compared: hashes
-//! of passwords and key patterns differ on purpose.
+//! The error texts are those of Redis 7.2. With `BUSLOAD_TEST_REDIS` nothing here is compared:
+//! hashes of passwords and key patterns differ on purpose.
 
 use std::{
     sync::{Arc, Mutex},
@@ -22,10 +22,12 @@ const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is di
 const LONG: Duration = Duration::from_secs(20);
 const NO_KEY: &str = "-NOPERM No permissions to access a key";
 
-/// Checks `command -> reply` lines on one connection, which is a user's after `AUTH`.
+/// Checks `command -> reply` lines on one connection. A line that begins with `|` continues the one
+/// before.
 #[track_caller]
 fn check_on(server: &mut Server, client: Client, lines: &str) {
-    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    let joined = lines.lines().map(str::trim).collect::<Vec<_>>().join("\n").replace("\n|", "");
+    for line in joined.lines().filter(|line| !line.is_empty()) {
         let (command, expected) = line.split_once("->").expect("command -> reply");
         let (command, expected) = (command.trim(), expected.trim());
         let reply = server.run_on(client, command);
@@ -82,16 +84,23 @@ fn users_are_made_shown_and_removed_in_the_words_of_redis() {
         ACL WHOAMI -> 'default'
         ACL LIST -> ['user default on nopass ~* &* +@all']
         ACL USERS -> ['default']
-        ACL GETUSER default -> ['flags', ['on', 'nopass'], 'passwords', [], 'commands', '+@all', 'keys', '~*', 'channels', '&*', 'selectors', []]
+        ACL GETUSER default -> ['flags', ['on', 'nopass'], 'passwords', [], 'commands', '+@all',
+        | 'keys', '~*', 'channels', '&*', 'selectors', []]
         ACL GETUSER nobody -> nil
         ACL SETUSER ada -> OK
-        ACL GETUSER ada -> ['flags', ['off'], 'passwords', [], 'commands', '-@all', 'keys', '', 'channels', '', 'selectors', []]
+        ACL GETUSER ada -> ['flags', ['off'], 'passwords', [], 'commands', '-@all', 'keys', '',
+        | 'channels', '', 'selectors', []]
         ACL SETUSER ada on nopass ~sessions:* %R~logs:* +@read -@dangerous +set -> OK
-        ACL LIST -> ['user ada on nopass ~sessions:* %R~logs:* resetchannels -@all +@read -@dangerous +set', 'user default on nopass ~* &* +@all']
-        ACL SETUSER ada allkeys ~x -> -ERR Error in ACL SETUSER modifier '~x': Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns
-        ACL SETUSER ada +@nope -> -ERR Error in ACL SETUSER modifier '+@nope': Unknown command or category name in ACL
+        ACL LIST -> ['user ada on nopass ~sessions:* %R~logs:* resetchannels -@all +@read
+        | -@dangerous +set', 'user default on nopass ~* &* +@all']
+        ACL SETUSER ada allkeys ~x -> -ERR Error in ACL SETUSER modifier '~x': Adding a pattern
+        | after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect.
+        | Try 'resetkeys' to start with an empty list of patterns
+        ACL SETUSER ada +@nope -> -ERR Error in ACL SETUSER modifier '+@nope': Unknown command
+        | or category name in ACL
         ACL SETUSER ada nonsense -> -ERR Error in ACL SETUSER modifier 'nonsense': Syntax error
-        ACL SETUSER ada <nopw -> -ERR Error in ACL SETUSER modifier '(redacted)': The password you are trying to remove from the user does not exist
+        ACL SETUSER ada <nopw -> -ERR Error in ACL SETUSER modifier '(redacted)': The password
+        | you are trying to remove from the user does not exist
         ACL SETUSER "a b" on -> -ERR Usernames can't contain spaces or null characters
         ACL SETUSER a:b on -> -ERR Usernames consist...
         ACL DELUSER default -> -ERR The 'default' user cannot be removed
@@ -101,7 +110,9 @@ fn users_are_made_shown_and_removed_in_the_words_of_redis() {
         ACL CAT nope -> -ERR Unknown category 'nope'
         ACL CAT bitmap -> ['setbit', 'getbit', 'bitcount']
         ACL CAT a b -> -ERR unknown subcommand or wrong number of arguments for 'CAT'. Try ACL HELP.
-        ACL CAT -> ['keyspace', 'read', 'write', 'set', 'sortedset', 'list', 'hash', 'string', 'bitmap', 'hyperloglog', 'geo', 'stream', 'pubsub', 'admin', 'fast', 'slow', 'blocking', 'dangerous', 'connection', 'transaction', 'scripting']
+        ACL CAT -> ['keyspace', 'read', 'write', 'set', 'sortedset', 'list', 'hash', 'string',
+        | 'bitmap', 'hyperloglog', 'geo', 'stream', 'pubsub', 'admin', 'fast', 'slow',
+        | 'blocking', 'dangerous', 'connection', 'transaction', 'scripting']
         ACL FOO -> -ERR unknown subcommand 'FOO'. Try ACL HELP.
         ACL LOAD -> -ERR This server is not configured to use an ACL file...
         ACL SAVE -> -ERR This server is not configured to use an ACL file...
@@ -242,8 +253,8 @@ fn a_transaction_is_checked_when_queued_and_when_executed() {
         "#,
     );
     assert_eq!(server.run("ACL SETUSER ada -set"), "OK");
-    let changed = "NOPERM ACLs rules changed between the moment the transaction was accumulated and \
-                   the EXEC call. This command is no longer allowed for the following reason: ";
+    let changed = "NOPERM ACLs rules changed between the moment the transaction was accumulated \
+                   and the EXEC call. This command is no longer allowed for the following reason: ";
     assert_eq!(
         server.run_on(client, "EXEC"),
         format!("[-{changed}no permission to execute the command or subcommand, nil]")
@@ -258,8 +269,8 @@ fn a_transaction_is_checked_when_queued_and_when_executed() {
     check_on(&mut server, client, "MULTI -> OK\nGET a:1 -> QUEUED");
     assert_eq!(
         server.run_on(client, "EXEC"),
-        "-EXECABORT Transaction discarded because of: NOPERM User ada has no permissions to run the \
-         'exec' command"
+        "-EXECABORT Transaction discarded because of: NOPERM User ada has no permissions to run \
+         the 'exec' command"
     );
 }
 

@@ -23,8 +23,8 @@
 //! key: a time, and a MAC of the time and the table's name, keyed by a secret derived from the
 //! password. The key opens the downloads of one table until then. It survives restarts and is
 //! valid in other processes with the same password; without one the secret is random and ends with
-//! the process. The derivation is slow, because URLs end up in logs of proxies, where somebody might
-//! use a key to guess the password offline.
+//! the process. The derivation is slow, because URLs end up in logs of proxies, where somebody
+//! might use a key to guess the password offline.
 
 use std::{
     fmt,
