@@ -367,8 +367,8 @@ pub struct UserArgs {
 pub struct AddUserArgs {
     #[command(flatten)]
     pub user: UserArgs,
-    /// Rules as in Redis' ACL SETUSER, like '~sessions:* +@read' [default: allkeys +@all -@admin
-    /// -@dangerous]
+    /// Rules as in Redis' ACL SETUSER, like '~sessions:* +@read'; by default `allkeys +@all -@admin
+    /// -@dangerous`
     #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
     pub rules: Option<String>,
 }

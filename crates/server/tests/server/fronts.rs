@@ -257,6 +257,8 @@ fn a_server_with_all_kinds_of_tables_exports_the_documented_metrics() {
         }
     }
     let mut documented = documented_metrics();
+    // Only a server with TLS has these; its tests read them.
+    documented.retain(|(name, ..)| !name.starts_with("busload_tls_"));
     exported.sort();
     documented.sort();
     assert_eq!(exported, documented);
