@@ -158,6 +158,8 @@ pub struct Stats {
     pub keys_expiring: Counter,
     /// Memory of keys, values and indexes at this moment.
     pub memory_used_bytes: Counter,
+    /// Memory of keys, values and indexes of the tables that are logged, at this moment.
+    pub memory_logged_bytes: Counter,
     /// Largest memory of keys, values and indexes so far.
     pub memory_peak_bytes: Counter,
     /// Limit of that memory, 0 for none.

@@ -3,7 +3,9 @@
 //! ```text
 //!  log::warn!(..) in our crates --LogTracer--+
 //!                                            v
-//!  tracing events of libraries ------> Targets: levels by module --> RateLimiter --> stderr
+//!  tracing events of libraries ------> Targets: levels by module --> RateLimiter --> Queue
+//!                                                                                      |
+//!                                                        stderr <-- thread `logger` <--+
 //! ```
 //!
 //! Our crates log through the facade `log`. What they log names tables, files, addresses and
@@ -12,8 +14,12 @@
 //!
 //! **Rate.** Of each place in the code that logs errors, warnings or infos, only some lines within
 //! some seconds are shown ([`RateLimiter`]); a line says how many were left out.
+//!
+//! **Threads.** A server's thread that logs never waits for whoever reads stderr: another thread
+//! writes ([`Queue`]). The commands that end by themselves write directly.
 
 mod levels;
+mod queue;
 mod rate_limit;
 mod time;
 
@@ -21,7 +27,9 @@ use std::{
     fmt::{self, Write as _},
     io::{self, Write},
     str::FromStr,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use busload_io::{Clock, RealClock};
@@ -37,7 +45,8 @@ use tracing_subscriber::{
 };
 
 pub use levels::LogLevels;
-use rate_limit::{RateLimiter, Site, Verdict};
+use queue::Queue;
+use rate_limit::{INTERVAL, RateLimiter, Site, Verdict};
 pub use time::Utc;
 
 /// Target of the lines that are shown at every level.
@@ -65,20 +74,57 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Starts logging. Further calls do nothing.
+/// Longest time for which the end of the process waits for whoever reads stderr.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Lines that a server's thread `logger` writes.
+static QUEUE: Queue = Queue::new();
+/// Output of the server, whose lines that were left out are shown at the end.
+static QUEUED_OUTPUT: OnceLock<Arc<Output>> = OnceLock::new();
+
+/// Starts logging by the thread that logs, for commands that end by themselves. Further calls do
+/// nothing.
 pub fn init(levels: &LogLevels, format: LogFormat) {
-    let output = Output {
-        format,
-        clock: RealClock::new(),
-        limiter: Mutex::default(),
-        write: |line: &str| _ = writeln!(io::stderr().lock(), "{line}"),
-    };
-    let subscriber = Registry::default().with(levels.targets(ALWAYS)).with(output);
+    install(levels, Arc::new(Output::new(format, write_line as fn(String))));
+}
+
+/// Starts logging by a thread of its own, so that nobody waits for whoever reads stderr.
+pub fn init_queued(levels: &LogLevels, format: LogFormat) -> io::Result<()> {
+    let output = Arc::new(Output::new(format, (|line| QUEUE.push(line)) as fn(String)));
+    let of_thread = Arc::clone(&output);
+    thread::Builder::new().name("logger".to_owned()).spawn(move || {
+        loop {
+            let text = QUEUE.take(INTERVAL);
+            // A closed stderr is no reason to stop.
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+            of_thread.show_left_out(of_thread.clock.now());
+        }
+    })?;
+    let _ = QUEUED_OUTPUT.set(Arc::clone(&output));
+    install(levels, output);
+    Ok(())
+}
+
+fn install(levels: &LogLevels, output: Arc<Output>) {
+    let subscriber = Registry::default().with(levels.targets(ALWAYS)).with(OutputLayer(output));
     // Both fail only when this process logs already.
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
         let _ = LogTracer::init();
         log::set_max_level(levels.most_detailed());
     }
+}
+
+/// Shows what the rate limit still leaves out and waits until all lines are written, for a moment
+/// where nobody reads stderr. The end of a process calls it.
+pub fn flush() {
+    if let Some(output) = QUEUED_OUTPUT.get() {
+        output.show_left_out(Duration::MAX);
+        QUEUE.flush(FLUSH_TIMEOUT);
+    }
+}
+
+fn write_line(line: String) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Writes a line to stderr at every log level: as it is, or in JSON. A closed stderr is no reason
@@ -87,7 +133,7 @@ pub fn say(line: &str) {
     if tracing::dispatcher::has_been_set() {
         tracing::info!(target: ALWAYS, "{line}");
     } else {
-        let _ = writeln!(io::stderr().lock(), "{line}");
+        write_line(line.to_owned());
     }
 }
 
@@ -96,23 +142,27 @@ pub fn say_failure(line: &str) {
     if tracing::dispatcher::has_been_set() {
         tracing::error!(target: ALWAYS, "{line}");
     } else {
-        let _ = writeln!(io::stderr().lock(), "{line}");
+        write_line(line.to_owned());
     }
 }
 
-/// Layer that writes events.
-struct Output<W> {
+/// Formatted events, limited in rate, and where they go.
+struct Output<W = fn(String)> {
     format: LogFormat,
     clock: RealClock,
     limiter: Mutex<RateLimiter>,
     write: W,
 }
 
-impl<W: Fn(&str)> Output<W> {
+impl<W: Fn(String)> Output<W> {
+    fn new(format: LogFormat, write: W) -> Self {
+        Self { format, clock: RealClock::new(), limiter: Mutex::default(), write }
+    }
+
     fn show(&self, level: Level, module: &str, message: &str) {
         let level = level.as_str().to_lowercase();
         let time = Utc(self.clock.wall_ms());
-        (self.write)(&match self.format {
+        (self.write)(match self.format {
             LogFormat::Text if module == ALWAYS => message.to_owned(),
             LogFormat::Text => format!("{time} {level} {message}"),
             LogFormat::Json => {
@@ -124,6 +174,18 @@ impl<W: Fn(&str)> Output<W> {
         });
     }
 
+    /// Shows how many events were left out in the intervals that are over at `now`.
+    fn show_left_out(&self, now: Duration) {
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        let left_out = limiter.take_left_out(now);
+        drop(limiter);
+        for hidden in left_out {
+            let (count, last) = (hidden.count, hidden.message);
+            let text = format!("{last} ({count} more like it were left out)");
+            self.show(hidden.level, &hidden.module, &text);
+        }
+    }
+
     /// Returns whether to show an event, and shows how many others were left out.
     fn admit(&self, metadata: &Metadata<'_>, message: &str) -> Verdict {
         let (level, module) = (*metadata.level(), metadata.target());
@@ -132,28 +194,24 @@ impl<W: Fn(&str)> Output<W> {
         }
         let file = metadata.file().unwrap_or(module);
         let site = Site::new(file, metadata.line().unwrap_or(0));
-        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
-        let left_out = limiter.take_left_out(now);
-        let verdict = limiter.admit(site, (level, module, message), now);
-        drop(limiter);
-        for hidden in left_out {
-            let (count, last) = (hidden.count, hidden.message);
-            let text = format!("{last} ({count} more like it were left out)");
-            self.show(hidden.level, &hidden.module, &text);
-        }
-        verdict
+        self.show_left_out(now);
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        limiter.admit(site, (level, module, message), now)
     }
 }
 
-impl<S: Subscriber, W: Fn(&str) + 'static> Layer<S> for Output<W> {
+/// Layer of `tracing` over an output that others show lines through, too.
+struct OutputLayer<W>(Arc<Output<W>>);
+
+impl<S: Subscriber, W: Fn(String) + 'static> Layer<S> for OutputLayer<W> {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let of_log = event.normalized_metadata();
         let metadata = of_log.as_ref().unwrap_or_else(|| event.metadata());
         let mut message = Message::default();
         event.record(&mut message);
-        if self.admit(metadata, &message.0) == Verdict::Show {
-            self.show(*metadata.level(), metadata.target(), &message.0);
+        if self.0.admit(metadata, &message.0) == Verdict::Show {
+            self.0.show(*metadata.level(), metadata.target(), &message.0);
         }
     }
 }
@@ -176,8 +234,6 @@ impl Visit for Message {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     /// Runs `act` and returns the lines that it logs, those of text without their times.
@@ -185,12 +241,12 @@ mod tests {
         log::set_max_level(log::LevelFilter::Trace);
         let lines = Arc::new(Mutex::new(Vec::new()));
         let written = Arc::clone(&lines);
-        let write = move |line: &str| written.lock().unwrap().push(line.to_owned());
-        let (clock, limiter) = (RealClock::new(), Mutex::default());
-        let output = Output { format, clock, limiter, write };
+        let output = Arc::new(Output::new(format, move |line| written.lock().unwrap().push(line)));
         let levels: LogLevels = levels.parse().unwrap();
-        let subscriber = Registry::default().with(levels.targets(ALWAYS)).with(output);
+        let layer = OutputLayer(Arc::clone(&output));
+        let subscriber = Registry::default().with(levels.targets(ALWAYS)).with(layer);
         tracing::subscriber::with_default(subscriber, act);
+        output.show_left_out(Duration::MAX);
         let lines = lines.lock().unwrap();
         let without_time = |line: &String| match line.split_once("Z ") {
             Some((_, rest)) if format == LogFormat::Text => rest.to_owned(),
@@ -276,7 +332,9 @@ mod tests {
             tracing::warn!(target: "busload", "another place");
         });
         let of = |text: &str| shown.iter().filter(|line| line.contains(text)).count();
-        assert_eq!((of("again"), of("a detail")), (rate_limit::LINES_AT_ONCE, 100));
+        // The last one is about those that were left out, though nothing was logged after them.
+        assert_eq!((of("again"), of("a detail")), (rate_limit::LINES_AT_ONCE + 1, 100));
+        assert_eq!(of("again 99 (80 more like it were left out)"), 1);
         assert_eq!(of("another place"), 1);
     }
 }

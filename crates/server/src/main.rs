@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> threads log, zero-ahead
-//!   |         |         +--> threads signals, http; under a service manager, watchdog
+//!   |         |         +--> threads logger, signals, http; under a service manager, watchdog
 //!   |         |         +--> Postgres tables: on the main thread, or with net a thread for each
 //!   |         |         +--> chunk stores: threads `chunks`
 //!   |         +----> check: the same start on a copy-on-write disk
@@ -41,11 +41,13 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match cli::run(std::env::args_os()) {
+    let code = match cli::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             logger::say_failure(&format!("busload: {failure}"));
             failure.exit_code()
         }
-    }
+    };
+    logger::flush();
+    code
 }

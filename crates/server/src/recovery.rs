@@ -92,7 +92,7 @@ pub fn recover(
         config.snapshots,
         Box::new({
             let stats = Arc::clone(&status.stats);
-            move || stats.memory_used_bytes.get()
+            move || stats.memory_logged_bytes.get()
         }),
         busload_snapshot::Recovered {
             newest: opened.snapshot.as_ref().map(|snapshot| snapshot.lsn),

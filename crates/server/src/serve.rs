@@ -13,7 +13,13 @@
 //! The server binds its addresses first, so that a port in use fails the start at once and not
 //! after minutes of recovery. It starts even if a source cannot be reached.
 
-use std::{fmt::Write, sync::Arc, task::Waker, thread::JoinHandle};
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    fmt::Write,
+    sync::Arc,
+    task::Waker,
+    thread::{self, JoinHandle},
+};
 
 use busload_io::{Address, Clock, Net, NetOptions, RealClock, RealNet, handover::ThreadWaker};
 use busload_log::Progress;
@@ -28,9 +34,7 @@ use crate::{
     chunk_stores::ChunkStores,
     config::Config,
     failure::Failure,
-    http,
-    logger::{self, LogFormat},
-    open_files,
+    http, logger, open_files,
     recovery::{Recovered, recover},
     service_manager::{Heartbeat, Pulse, ServiceManager},
     signals,
@@ -40,8 +44,9 @@ use crate::{
 
 /// Serves until a signal or a client stops it.
 pub fn serve(config: Config) -> Result<(), Failure> {
-    end_on_panic(config.log_format);
-    logger::init(&config.log_levels, config.log_format);
+    end_on_panic();
+    logger::init_queued(&config.log_levels, config.log_format)
+        .map_err(|error| Failure::run(format!("the thread `logger` cannot start: {error}")))?;
     let manager = ServiceManager::of_process();
     let ended = run(config, &manager);
     if let Err(failure) = &ended {
@@ -177,13 +182,17 @@ fn ready_line(config: &Config, http: Option<std::net::SocketAddr>) -> String {
 
 /// Aborts the process on a panic in any thread: half a pipeline would hang, and the log recovers
 /// every acknowledged write.
-fn end_on_panic(format: LogFormat) {
-    let report = std::panic::take_hook();
+fn end_on_panic() {
     std::panic::set_hook(Box::new(move |panic| {
-        match format {
-            LogFormat::Text => report(panic),
-            LogFormat::Json => logger::say_failure(&panic.to_string()),
+        let thread = thread::current();
+        let mut report = format!("thread '{}' {panic}", thread.name().unwrap_or("without a name"));
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            // Writing to a string cannot fail.
+            let _ = write!(report, "\n{backtrace}");
         }
+        logger::say_failure(&report);
+        logger::flush();
         std::process::abort();
     }));
 }

@@ -176,7 +176,7 @@ pub struct Recovered {
     pub seed: u64,
 }
 
-/// Returns the memory that the tables take.
+/// Returns the memory that the logged tables take.
 pub type MemoryBytes = Box<dyn Fn() -> u64 + Send>;
 
 /// State of the thread that makes snapshots.

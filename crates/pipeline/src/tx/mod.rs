@@ -623,6 +623,9 @@ impl Tx {
         stats.keys_expiring.set(total(&|table| self.tables.expiring_len(table)));
         let used = self.tables.memory_used_total();
         stats.memory_used_bytes.set(used);
+        let is_logged = |table: &&TableId| self.catalog.logging(**table) != Logging::Off;
+        let logged = tables.iter().filter(is_logged).map(|&table| self.tables.memory_used(table));
+        stats.memory_logged_bytes.set(logged.sum());
         stats.memory_peak_bytes.set(stats.memory_peak_bytes.get().max(used));
         stats.memory_max_bytes.set(self.settings.memory_max);
         stats.memory_garbage_bytes.set(self.tables.garbage_bytes());

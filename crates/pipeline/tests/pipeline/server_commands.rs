@@ -245,6 +245,30 @@ fn info_shows_tables_with_what_survives_and_stages_with_their_batches() {
 }
 
 #[test]
+fn memory_of_tables_that_are_not_logged_is_counted_apart() {
+    let mut settings = Settings::default();
+    let sync = SyncMode::Off;
+    settings.tables.push(TableSettings {
+        name: "cache".into(),
+        sync,
+        ..settings.tables[0].clone()
+    });
+    let mut server = Server::with(settings);
+    let mut bytes_after = |line: &str| {
+        server.run(line);
+        server.housekeep();
+        let stats = &server.stats;
+        (stats.memory_logged_bytes.get(), stats.memory_used_bytes.get())
+    };
+    let value = "v".repeat(1 << 12);
+    let (logged, used) = bytes_after(&format!("SET a {value}"));
+    assert!(1 << 12 < logged && logged <= used, "{logged} of {used}");
+    let (logged_later, used_later) = bytes_after(&format!("SET cache:a {value}"));
+    assert_eq!(logged_later, logged);
+    assert!(used + (1 << 12) < used_later, "{used}, then {used_later}");
+}
+
+#[test]
 fn resetstat_lets_counters_start_again() {
     let mut server = Server::new();
     server.run("GET nokey");

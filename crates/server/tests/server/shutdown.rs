@@ -1,12 +1,20 @@
 //! Shutdowns and crashes: every acknowledged write is there after the next start.
 
-use std::{path::Path, time::Duration};
+use std::{
+    io::{self, PipeWriter, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
 
-use crate::support::{Server, client::command};
+use crate::support::{Client, Server, client::command, eventually, serve};
 use busload_io::{Clock, RealClock};
 use busload_pipeline::limits::SHUTDOWN_QUIET;
 use busload_resp::reply::Reply;
-use rustix::process::Signal;
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    process::{Pid, Signal, kill_process},
+};
 use tempfile::tempdir;
 
 const WIRINGS: [&str; 2] = ["0", "1"];
@@ -175,6 +183,39 @@ fn hanging_up_the_terminal_is_ignored() {
 
 /// A limit of the file size (RLIMIT_FSIZE) makes the log's writes fail.
 #[cfg(target_os = "linux")]
+/// Writes to a pipe until it takes no more.
+fn fill(mut pipe: &PipeWriter) {
+    let flags = fcntl_getfl(pipe).unwrap();
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+    let full = loop {
+        if let Err(error) = pipe.write_all(&[b'x'; 1 << 10]) {
+            break error;
+        }
+    };
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    fcntl_setfl(pipe, flags).unwrap();
+}
+
+#[test]
+fn a_server_whose_stderr_nobody_reads_serves_and_ends() {
+    for wiring in ["0", "1"] {
+        let directory = tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let arguments =
+            ["--resp", "none", "--unix", socket.to_str().unwrap(), "--net-threads", wiring];
+        let (_unread, stderr) = io::pipe().unwrap();
+        fill(&stderr);
+        let mut command = serve(&directory.path().join("d"), &arguments);
+        let mut server = command.stderr(stderr).spawn().unwrap();
+        eventually("the server listens", || UnixStream::connect(&socket).is_ok());
+        let mut client = Client::connect_unix(&socket);
+        assert_eq!(client.text(&["SET", "a", "1"]), "OK");
+        let id = Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
+        kill_process(id, Signal::TERM).unwrap();
+        assert_eq!(server.wait().unwrap().code(), Some(0));
+    }
+}
+
 #[test]
 fn a_log_that_fails_ends_the_server_without_an_answer_and_a_restart_recovers() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
