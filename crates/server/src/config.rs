@@ -47,7 +47,7 @@ pub use chunks::{ChunksSettings, Contents};
 #[cfg(test)]
 pub use options::OPTION_KEYS;
 pub use options::Options;
-pub use password::VARIABLE as PASSWORD_VARIABLE;
+pub use password::{USER_VARIABLE, VARIABLE as PASSWORD_VARIABLE, user_of_environment};
 pub use settings::{CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, Setting, SettingDefault};
 pub use table::unknown;
 pub use units::{MemoryMax, Size, SnapshotLog, UrlLifetime, parse_duration};

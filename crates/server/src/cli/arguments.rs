@@ -103,6 +103,8 @@ Signals
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file is given. HTTP asks for
                     it, too, where it does not listen on a loopback address.
+  BUSLOAD_USER      the user as whom busload top, cache and snapshot log in [default:
+                    default]; the password is that of this user then.
   BUSLOAD_USER_PASSWORD  the password that busload user add and passwd give a user.
   BUSLOAD_LOG       the levels of the log, like --log-level, which wins over it.
   BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres

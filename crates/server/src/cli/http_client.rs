@@ -10,7 +10,10 @@ use std::{
 use busload_tls::Files;
 
 use super::tls_stream::{Stream, encrypt};
-use crate::{config::PASSWORD_VARIABLE, http::basic};
+use crate::{
+    config::{PASSWORD_VARIABLE, USER_VARIABLE, user_of_environment},
+    http::basic,
+};
 
 /// Longest time to connect; a server on this machine accepts sooner.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,8 +47,9 @@ impl Answer {
     pub fn into_text(self, bytes_max: u64) -> Result<String, String> {
         if self.code == UNAUTHORIZED {
             return Err(format!(
-                "it asks for a password; expected that of the server, by --password-file or \
-                 {PASSWORD_VARIABLE}"
+                "it asks for a password; expected that of the user `{}` ({USER_VARIABLE} names \
+                 another), by --password-file or {PASSWORD_VARIABLE}",
+                user_of_environment()
             ));
         }
         if self.code != 200 {
@@ -84,7 +88,7 @@ pub fn send_within(
     stream.set_read_timeout(stall_max)?;
     let mut stream = encrypt(stream, server.tls)?;
     let authorization = match server.password {
-        Some(password) => format!("Authorization: {}\r\n", basic(password)),
+        Some(password) => format!("Authorization: {}\r\n", basic(&user_of_environment(), password)),
         None => String::new(),
     };
     let head = format!(

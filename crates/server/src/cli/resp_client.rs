@@ -13,7 +13,7 @@ use busload_tls::Files;
 
 use super::tls_stream::{Stream, encrypt};
 use crate::{
-    config::{Config, PASSWORD_VARIABLE},
+    config::{Config, PASSWORD_VARIABLE, USER_VARIABLE, user_of_environment},
     failure::Failure,
 };
 
@@ -44,8 +44,9 @@ impl RespClient {
         })?;
         let mut client = Self { stream, address, received: Vec::new() };
         if let Some(password) = config.settings.password.as_deref() {
+            let user = user_of_environment();
             // Without a password of its own the server refuses AUTH and serves.
-            if let Reply::Error(error) = client.call(&[b"AUTH", password])?
+            if let Reply::Error(error) = client.call(&[b"AUTH", user.as_bytes(), password])?
                 && error.starts_with(b"WRONGPASS")
             {
                 return Err(client.refused_password());
@@ -70,8 +71,9 @@ impl RespClient {
 
     fn refused_password(&self) -> Failure {
         self.failed(&format!(
-            "it asks for another password; expected that of the server, by --password-file or \
-             {PASSWORD_VARIABLE}"
+            "it asks for another password; expected that of the user `{}` ({USER_VARIABLE} names \
+             another), by --password-file or {PASSWORD_VARIABLE}",
+            user_of_environment()
         ))
     }
 

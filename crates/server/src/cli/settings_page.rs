@@ -77,8 +77,12 @@ const KINDS: [(&str, &str, &[Setting]); 3] = [
 ];
 
 /// Variables of the environment, and what they do.
-const ENVIRONMENT: [(&str, &str); 7] = [
+const ENVIRONMENT: [(&str, &str); 8] = [
     ("BUSLOAD_PASSWORD", "The password that clients must give, unless `--password-file` is given."),
+    (
+        "BUSLOAD_USER",
+        "User as whom `busload top`, `cache` and `snapshot` log in; `default` without it.",
+    ),
     ("BUSLOAD_LOG", "Levels of the log, like `log_level`. `--log-level` wins over it."),
     (
         "BUSLOAD_TABLE_NAME_PASSWORD",

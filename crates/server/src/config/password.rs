@@ -7,6 +7,8 @@ use crate::failure::Failure;
 
 /// Environment variable with the password.
 pub const VARIABLE: &str = "BUSLOAD_PASSWORD";
+/// Environment variable with the user as whom commands log in to a running server.
+pub const USER_VARIABLE: &str = "BUSLOAD_USER";
 /// Longest part of a file that is read to find its first line.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Permission bits of the group and of everybody.
@@ -53,6 +55,13 @@ pub fn from_environment(value: Option<std::ffi::OsString>) -> Result<Option<Pass
         ))),
         Some(bytes) => Ok(Some(Password { bytes, warning: None })),
     }
+}
+
+/// Returns the user as whom commands log in to a running server: `default` unless the environment
+/// names one.
+pub fn user_of_environment() -> String {
+    let named = std::env::var_os(USER_VARIABLE).filter(|name| !name.is_empty());
+    named.map_or_else(|| "default".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 impl std::fmt::Debug for Password {

@@ -391,9 +391,9 @@ pub async fn guard(
     }
 }
 
-/// Returns the header value that clients send to give the password of `default`.
-pub fn basic(password: &[u8]) -> String {
-    let text = [DEFAULT.as_bytes(), b":", password].concat();
+/// Returns the header value that clients send to log in.
+pub fn basic(user: &str, password: &[u8]) -> String {
+    let text = [user.as_bytes(), b":", password].concat();
     format!("{BASIC} {}", BASE64_STANDARD.encode(text))
 }
 

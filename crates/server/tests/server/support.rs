@@ -39,7 +39,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 /// configure it.
 pub fn busload() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_busload"));
-    for variable in ["BUSLOAD_PASSWORD", "BUSLOAD_LOG", "NOTIFY_SOCKET"] {
+    for variable in ["BUSLOAD_PASSWORD", "BUSLOAD_USER", "BUSLOAD_LOG", "NOTIFY_SOCKET"] {
         command.env_remove(variable);
     }
     command

@@ -324,3 +324,34 @@ fn where_default_needs_no_password_it_is_who_sends_no_credentials() {
                                                  'set' command"
     );
 }
+
+#[test]
+fn commands_log_in_as_the_user_of_the_environment() {
+    let kept = Kept::new();
+    kept.add("root", "allkeys +@all");
+    kept.add("reader", "~a:* +@read");
+    kept.add("default", "off");
+    let server = kept.start(&[]);
+    let ask = |words: &[&str], user: Option<&str>, password: &str| {
+        let mut command = busload();
+        command.args(words).env("BUSLOAD_PASSWORD", password);
+        user.map(|user| command.env("BUSLOAD_USER", user));
+        for front in ["resp", "http"] {
+            command.arg(format!("--{front}")).arg(server.address(front).to_string());
+        }
+        Ended::of(command.output().unwrap())
+    };
+    for words in [&["top", "--once"][..], &["snapshot"]] {
+        let ended = ask(words, Some("root"), "ROOT");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        for (user, password, named) in
+            [(Some("root"), "wrong", "`root`"), (None, "ROOT", "`default`")]
+        {
+            let ended = ask(words, user, password);
+            let line = ended.failed(1);
+            assert!(line.contains(named) && line.contains("BUSLOAD_USER"), "{line}");
+        }
+        let ended = ask(words, Some("reader"), "READER");
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+    }
+}

@@ -53,7 +53,7 @@ fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
             );
         }
     }
-    assert_eq!(check(&access, &headers(Some(&basic(b"open:sesame"))), &visitor()), Ok(()));
+    assert_eq!(check(&access, &headers(Some(&basic(DEFAULT, b"open:sesame"))), &visitor()), Ok(()));
     for (authorization, denied) in [
         (None, Denied::Missing),
         (Some(credentials("Basic", "ada:open:sesam")), Denied::Wrong),
@@ -83,7 +83,7 @@ fn wrong_passwords_make_their_address_wait_and_nobody_else() {
     runtime.unwrap().block_on(async {
         let access = Access::asking(b"secret");
         let try_one = |visitor: &Arc<Visitor>, password: &str| {
-            check(&access, &headers(Some(&basic(password.as_bytes()))), visitor)
+            check(&access, &headers(Some(&basic(DEFAULT, password.as_bytes()))), visitor)
         };
         let (guesser, neighbour, logged_in) = (visitor(), visitor(), visitor());
         let other = Visitor::new(IpAddr::from([10, 1, 2, 4]));
