@@ -101,6 +101,8 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     status.serve();
     let ready = ready_line(&config, http);
     logger::say(&ready);
+    // Who waits for that line has it before the first answer.
+    logger::flush();
     manager.ready(&ready);
     manager.watch(heartbeat(waker, stage.waker(), &status.stats), Arc::clone(&status))?;
     let ending = match config.net_threads {
