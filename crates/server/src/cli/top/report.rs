@@ -328,7 +328,10 @@ fn latencies(now: Part<'_>) -> Vec<Line> {
 fn latency_line(latency: Part<'_>) -> Line {
     let subject = [latency.text("subject"), latency.text("family")].join(" ");
     let (buckets, max_us) = (latency.buckets(), latency.number("max_us"));
-    let quantile = |share| format!("< {}", time(quantile(&buckets, share).min(max_us)));
+    let quantile = |share| match quantile(&buckets, share).min(max_us) {
+        0.0 => time(0.0),
+        bound => format!("< {}", time(bound)),
+    };
     Line::plain(format!(
         "{:<8} {:<24} {:>15} {:>10} {:>10} {:>10}",
         shortened(latency.text("what"), 8),
