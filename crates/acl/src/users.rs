@@ -198,6 +198,12 @@ impl Users {
         self.workers.run(move || with_default(&file.read()?, &commands, configured))
     }
 
+    /// Reads the file in the calling thread; `None` if there is none.
+    pub fn read_file(&self) -> Option<Result<Loaded, String>> {
+        let file = self.file.as_ref()?;
+        Some(file.read().and_then(|text| self.loaded(&text)))
+    }
+
     /// Puts the users of the file in the place of those before.
     pub fn replace(&self, loaded: Loaded) {
         self.put_table(loaded.0);

@@ -37,6 +37,7 @@ pub mod net;
 pub mod password_limiter;
 mod reaper;
 mod redact;
+pub mod reload;
 pub mod reply;
 pub mod secret;
 pub mod session;

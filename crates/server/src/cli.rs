@@ -11,6 +11,7 @@
 //!          |---> cache_tools: `cache list|warm|verify|drop` --------> the cache, or the server
 //!          |       `--> http_client, if a server has the cache open   that has it open
 //!          |---> top: GET /api/stats of a server, each second ---> the terminal
+//!          |---> reload: CONFIG RELOAD of a server ------------> what has changed
 //!          |---> health: GET /readyz of a server ---------------> the exit code
 //!          |---> generated: `config`, `man`, `completions` -----> what is printed or written
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
@@ -34,6 +35,7 @@ mod log_repair;
 mod log_tools;
 pub mod progress;
 mod read_meter;
+mod reload;
 mod resp_client;
 mod settings_page;
 mod snapshot_tools;
@@ -96,6 +98,7 @@ fn execute(command: Command) -> Result<(), Failure> {
             let config = arguments.take_configuration().load()?;
             health::health(&arguments, &config)
         }
+        Command::Reload(configuration) => reload::reload(&configuration.load()?),
         Command::Config(command) => {
             generated::config(&command);
             Ok(())

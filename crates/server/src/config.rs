@@ -10,6 +10,7 @@
 //! This module opens no socket and writes no file.
 
 mod address;
+mod changes;
 mod chunks;
 mod file;
 mod http_url;
@@ -43,6 +44,7 @@ use busload_postgres::Environment;
 use busload_snapshot::limits::CPU_PERCENT_SINGLE;
 use busload_tls::Identity;
 
+pub use changes::{Changes, OnReload, changes, on_reload};
 pub use chunks::{ChunksSettings, Contents};
 #[cfg(test)]
 pub use options::OPTION_KEYS;
@@ -95,6 +97,13 @@ pub struct TableChanges {
     pub drop: Vec<String>,
 }
 
+/// File and flags that a configuration came from, by which it is read again.
+#[derive(Clone, Debug, Default)]
+struct Origin {
+    file: Option<PathBuf>,
+    flags: Options,
+}
+
 /// The whole configuration, checked, with defaults filled in.
 #[derive(Clone)]
 pub struct Config {
@@ -128,6 +137,9 @@ pub struct Config {
     pub chunks: Vec<ChunksSettings>,
     /// Warnings to log at the start.
     pub warnings: Vec<String>,
+    /// Options as flags, environment and file give them, without defaults.
+    pub given: Options,
+    origin: Origin,
 }
 
 impl Config {
@@ -143,10 +155,18 @@ impl Config {
         check_no_passwords(&flags)?;
         let in_file = file.map(file::read).transpose()?.unwrap_or_default();
         let password = find_password(&flags, &in_file)?;
+        let origin = Origin { file: file.map(Path::to_owned), flags: flags.clone() };
         let flags = flags.or(log_levels_of_environment(std::env::var_os(LOG_VARIABLE))?);
         let mut config = resolve(flags.or(in_file), password, changes, machine, &environment)?;
         config.settings.about.config_file = file.map(Path::to_owned);
+        config.origin = origin;
         Ok(config)
+    }
+
+    /// Reads the same file and environment again, under the same flags.
+    pub fn load_again(&self) -> Result<Self, Failure> {
+        let Origin { file, flags } = &self.origin;
+        Self::load(file.as_deref(), flags.clone(), TableChanges::default(), &Machine::this())
     }
 
     /// Returns the log's directory.
@@ -208,6 +228,7 @@ fn resolve(
     machine: &Machine,
     environment: &Environment,
 ) -> Result<Config, Failure> {
+    let given = options.clone();
     let resp =
         if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
@@ -307,6 +328,8 @@ fn resolve(
         postgres,
         chunks,
         warnings,
+        given,
+        origin: Origin::default(),
     })
 }
 

@@ -40,8 +40,10 @@ use tracing::{
 };
 use tracing_log::{LogTracer, NormalizeEvent};
 use tracing_subscriber::{
+    filter::Targets,
     layer::{Context, Layer, SubscriberExt},
     registry::Registry,
+    reload,
 };
 
 pub use levels::LogLevels;
@@ -51,6 +53,9 @@ pub use time::Utc;
 
 /// Target of the lines that are shown at every level.
 const ALWAYS: &str = "busload::always";
+
+/// Filter of the process's events, for changes of the levels.
+static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 /// Format of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,10 +111,22 @@ pub fn init_queued(levels: &LogLevels, format: LogFormat) -> io::Result<()> {
 }
 
 fn install(levels: &LogLevels, output: Arc<Output>) {
-    let subscriber = Registry::default().with(levels.targets(ALWAYS)).with(OutputLayer(output));
+    let (targets, changed) = reload::Layer::new(levels.targets(ALWAYS));
+    let subscriber = Registry::default().with(targets).with(OutputLayer(output));
     // Both fail only when this process logs already.
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
         let _ = LogTracer::init();
+        log::set_max_level(levels.most_detailed());
+        // Once per process.
+        let _ = LEVELS.set(changed);
+    }
+}
+
+/// Changes the levels of a process that logs.
+pub fn set_levels(levels: &LogLevels) {
+    // Only a process that does not log has none.
+    let Some(targets) = LEVELS.get() else { return };
+    if targets.reload(levels.targets(ALWAYS)).is_ok() {
         log::set_max_level(levels.most_detailed());
     }
 }

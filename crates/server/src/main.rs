@@ -26,6 +26,7 @@ mod logger;
 mod machine;
 mod open_files;
 mod recovery;
+mod reload;
 mod rights;
 mod serve;
 mod service_manager;

@@ -28,7 +28,7 @@ use busload_pipeline::{
     stats::Stats,
     wiring::{self, Ending},
 };
-use busload_tls::{Identity, TlsNet};
+use busload_tls::TlsNet;
 
 use crate::{
     chunk_stores::ChunkStores,
@@ -36,6 +36,7 @@ use crate::{
     failure::Failure,
     http, logger, open_files,
     recovery::{Recovered, recover},
+    reload::{Reloader, Running},
     service_manager::{Heartbeat, Pulse, ServiceManager},
     signals,
     sources::{PostgresTables, RuntimePlacement, attach_chunks},
@@ -59,7 +60,8 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms()));
-    let stopper = signals::watch(Arc::clone(&status.signals), manager.clone(), reload(&config))?;
+    let stopper = signals::watch(Arc::clone(&status.signals), manager.clone())?;
+    let reloader = Reloader::new(&config);
 
     let connections = open_files::fit(&config);
     config.settings.clients_max = connections.clients;
@@ -97,6 +99,12 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
 
     let net = TlsNet::new(net, config.tls.clone(), clock);
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
+    let running = Running {
+        signals: Arc::clone(&status.signals),
+        tx: waker.clone(),
+        clients_max_at_start: config.settings.clients_max,
+    };
+    reloader.start(running, manager.clone())?;
     stopper.arm(stage.waker());
     status.serve();
     let ready = ready_line(&config, http);
@@ -115,35 +123,6 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     }
     snapshots.stop()?;
     end(ending, log_threads, &progress)
-}
-
-/// Returns what SIGHUP does: the server reads the files of its certificate again.
-fn reload(config: &Config) -> impl Fn() -> String + Send + 'static {
-    let identity = config.tls.clone();
-    move || match &identity {
-        None => {
-            let outcome = "there was nothing to reload: only certificates of TLS are";
-            log::info!("SIGHUP: {outcome}");
-            outcome.to_owned()
-        }
-        Some(identity) => reload_certificate(identity),
-    }
-}
-
-fn reload_certificate(identity: &Identity) -> String {
-    match identity.reload() {
-        Ok(()) => {
-            let file = identity.files().certificate.display();
-            let outcome = format!("the certificate in {file} is used for new connections");
-            log::info!("SIGHUP: {outcome}");
-            outcome
-        }
-        Err(error) => {
-            let outcome = format!("the certificate stays as it was: {error}");
-            log::error!("SIGHUP: {outcome}");
-            outcome
-        }
-    }
 }
 
 /// Binds the addresses and notes the ports that the system chose in the configuration.

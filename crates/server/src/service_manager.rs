@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  serve ----> STATUS (how far the recovery is), READY --+
-//!  signals --> RELOADING, READY; STOPPING ---------------+--> datagrams to $NOTIFY_SOCKET
+//!  reload ---> RELOADING, READY -------------------------+--> datagrams to $NOTIFY_SOCKET
+//!  signals --> STOPPING ---------------------------------+
 //!  watchdog -> WATCHDOG while the pipeline turns; STATUS-+
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! Signals of the operating system: the first SIGTERM or SIGINT asks for a clean shutdown, the
 //! second ends the process at once.
 //!
-//! SIGHUP reloads what can be reloaded, and tells the service manager when that has ended. SIGPIPE
-//! and SIGXFSZ do nothing: the writes that cause them report the error.
+//! SIGHUP asks for a reload, which another thread does. SIGPIPE and SIGXFSZ do nothing: the writes
+//! that cause them report the error.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -36,13 +36,8 @@ impl Stopper {
     }
 }
 
-/// Starts the thread that waits for signals. SIGHUP calls `reload` on that thread,
-/// which returns what it has done.
-pub fn watch(
-    stop: Arc<Stop>,
-    manager: ServiceManager,
-    reload: impl Fn() -> String + Send + 'static,
-) -> Result<Stopper, Failure> {
+/// Starts the thread that waits for signals.
+pub fn watch(stop: Arc<Stop>, manager: ServiceManager) -> Result<Stopper, Failure> {
     let failed = |error: std::io::Error| Failure::run(format!("cannot watch for signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).map_err(failed)?;
     let stopper = Stopper::default();
@@ -55,7 +50,10 @@ pub fn watch(
                 match armed.waker.get() {
                     // Before the start has ended the manager would take READY for its end.
                     None if signal == SIGHUP => log::info!("SIGHUP is ignored during a start"),
-                    Some(_) if signal == SIGHUP => reload_with(&manager, &reload),
+                    Some(_) if signal == SIGHUP => {
+                        log::info!("SIGHUP: reading the configuration again");
+                        stop.reloads.request();
+                    }
                     _ if signal == SIGXFSZ => {
                         log::error!("a file may not grow: the limit of ulimit -f is reached")
                     }
@@ -75,13 +73,6 @@ pub fn watch(
         })
         .map_err(failed)?;
     Ok(stopper)
-}
-
-/// Reloads, and tells the service manager of both ends: it waits for them.
-fn reload_with(manager: &ServiceManager, reload: &dyn Fn() -> String) {
-    manager.reloading();
-    let outcome = reload();
-    manager.ready(&format_args!("ready; {outcome}"));
 }
 
 fn name(signal: i32) -> &'static str {

@@ -10,6 +10,7 @@ use busload_resp::parse_i64;
 
 use super::{Call, printable, refuse_many_names};
 use crate::{
+    args::Args,
     error::{CommandError, CommandResult},
     glob::Pattern,
     limits::{
@@ -17,7 +18,7 @@ use crate::{
         CONFIG_VALUE_BYTES_MAX, PATTERN_BYTES_MAX, SPACE_COUNT,
     },
     settings::{Eviction, SyncMode},
-    tx::Tx,
+    tx::{Locks, Slice, Step, Tx, Work},
 };
 
 /// Setting as clients see it.
@@ -190,6 +191,45 @@ pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         call.reply.bulk((parameter.value)(tx).as_bytes());
     }
     Ok(())
+}
+
+/// Has the server read its configuration again, and answers when that has ended. Other clients are
+/// served meanwhile.
+pub(super) fn reload(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    tx.run_sliced(call, Reload { request: None })
+}
+
+/// Work of CONFIG RELOAD, which waits for the thread that reloads.
+struct Reload {
+    /// Number of the request, once it was made.
+    request: Option<u64>,
+}
+
+impl Work for Reload {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        let reloads = &tx.signals.reloads;
+        let request = match self.request {
+            Some(request) => request,
+            None => reloads.request().ok_or_else(|| {
+                CommandError::text("ERR there is no configuration that could be read again")
+            })?,
+        };
+        self.request = Some(request);
+        match reloads.outcome(request) {
+            None => Ok(Step::Wait),
+            Some(Ok(said)) => {
+                slice.reply.bulk(said.as_bytes());
+                Ok(Step::Done)
+            }
+            Some(Err(said)) => Err(CommandError::from(format!("ERR {said}"))),
+        }
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {}
+
+    fn locks(&self) -> Option<&Locks> {
+        None
+    }
 }
 
 /// Changes all given settings or none.

@@ -435,6 +435,9 @@ const CONFIG: &[Command] = &[
     row(Group::Server, "config|get", "pattern [pattern ...]", -3, Flags::ADMIN, Keys::NONE,
         config::get, "2.0.0",
         "Returns the settings whose names match."),
+    row(Group::Server, "config|reload", "", 2, AW, Keys::NONE, config::reload, "2.0.0",
+        "Has the server read its configuration again; answers what was changed, or as an error \
+         what was not."),
     row(Group::Server, "config|resetstat", "", 2, Flags::ADMIN, Keys::NONE, config::resetstat,
         "2.0.0",
         "Lets the counters of INFO start again."),

@@ -24,6 +24,7 @@ mod expire;
 mod jobs;
 mod locks;
 mod open;
+mod ordered;
 mod request_counts;
 mod segments;
 mod stopwatch;
@@ -66,6 +67,7 @@ use crate::{
     },
     monitor::Monitors,
     password_limiter::PasswordLimiter,
+    reload::{OrderSlot, Reloads},
     reply::Reply,
     session::{ReplyMode, Session},
     settings::Settings,
@@ -76,6 +78,7 @@ use crate::{
 pub use catalog::{Catalog, Logging, MemoryTable, Route};
 pub use data::Key;
 pub use open::{Opened, RecoveryProgress, SnapshotReport, StartError, open};
+pub use ordered::NewLimits;
 pub use watch::{KeyIs, WatchedState, Watches};
 
 use data::Changes;
@@ -103,6 +106,10 @@ pub struct Now {
 #[derive(Debug, Default)]
 pub struct Signals {
     stop: AtomicBool,
+    /// Requests to read the configuration again.
+    pub reloads: Reloads,
+    /// Place for a change of tx; its thread must be woken afterwards.
+    pub orders: OrderSlot,
 }
 
 impl Signals {

@@ -375,11 +375,12 @@ impl Tx {
         self.catalog.add_source(name, ordinal);
     }
 
-    /// Takes the answers of sources, and executes a slice of a job. The returned batch holds
-    /// replies and the memory that tx uses for connections, and belongs to the net stage of the
-    /// connections named in it.
+    /// Takes an order and the answers of sources, and executes a slice of a job. The returned
+    /// batch holds replies and the memory that tx uses for connections, and belongs to the net
+    /// stage of the connections named in it.
     pub fn poll_answers(&mut self, now: super::Now) -> Option<RequestBatch> {
         self.start_turn(now);
+        self.run_order();
         let tickets = &mut self.tickets;
         let mut stream = std::mem::take(&mut tickets.stream);
         for (_, source) in &mut tickets.sources {
@@ -405,7 +406,10 @@ impl Tx {
         self.run_job(&mut answered);
         answered.jobs_ended.1 = self.jobs.ended();
         answered.closes.append(&mut self.closes);
-        if answered.replies.is_empty() && answered.held.is_empty() && answered.closes.is_empty() {
+        answered.limits = self.net_limits.take();
+        let nothing =
+            answered.replies.is_empty() && answered.held.is_empty() && answered.closes.is_empty();
+        if nothing && answered.limits.is_none() {
             self.tickets.answered = answered;
             return None;
         }

@@ -95,8 +95,9 @@ Signals
   SIGTERM, SIGINT   stop reading, execute every request received whole, send the replies for at
                     most 5 s, sync, exit with 0. A second signal, or a first one before `ready`,
                     exits at once with 128 plus the signal's number.
-  SIGHUP            reads the files of --tls-cert, --tls-key and --tls-client-ca again: connections
-                    go on, new ones get the new certificate.
+  SIGHUP            reads the configuration again, as busload reload has it do: limits, levels of
+                    the log, the file of users and the files of --tls-cert, --tls-key and
+                    --tls-client-ca. Connections go on. The log says what needs a restart.
   Under systemd (Type=notify) busload says when it is ready, how far a recovery is, and that its
   threads turn (WatchdogSec=).
 
@@ -132,6 +133,7 @@ Examples
   busload cache warm db --config busload.toml
   busload top --http 127.0.0.1:6381
   busload health --http 127.0.0.1:6381 && echo serves
+  busload reload --config busload.toml
   busload chunks verify s3://bucket/prefix";
 
 /// A database that speaks the Redis protocol and batches by itself
@@ -208,6 +210,13 @@ pub enum Command {
     /// health checks of containers and supervisors. While the log is read at a start, while the
     /// disk is full and while it stops, a server does not serve.
     Health(Box<HealthArgs>),
+    /// Have a running server read its configuration again; exits with 1 if a restart is needed
+    ///
+    /// Sends CONFIG RELOAD to the first address of --resp, or to --unix, with the password of the
+    /// configuration; SIGHUP does the same. The server reads the file that it was started with; the
+    /// flags of its start still win. Prints what has changed, or else what needs a restart. A file
+    /// with a mistake changes nothing.
+    Reload(Box<ConfigurationArgs>),
     /// Print an example of the configuration file, or a page about all settings
     #[command(subcommand)]
     Config(ConfigCommand),

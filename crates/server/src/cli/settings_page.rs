@@ -9,7 +9,8 @@ use std::fmt::Write;
 use clap::{Arg, Args, Command};
 
 use crate::config::{
-    CHUNKS_SETTINGS, MEMORY_SETTINGS, Options, POSTGRES_SETTINGS, Setting, SettingDefault,
+    CHUNKS_SETTINGS, MEMORY_SETTINGS, OnReload, Options, POSTGRES_SETTINGS, Setting,
+    SettingDefault, on_reload,
 };
 
 /// Line of the manual in whose place the settings of a Postgres table stand.
@@ -39,6 +40,11 @@ A flag wins over the environment, the environment over the file, and the file ov
 table that is given by a flag is taken whole from there. An unknown key is an error that names the
 nearest one. A setting has the same name as its flag, with `_` for `-`.
 
+SIGHUP and `busload reload` have a running server read its file again, under the flags of its start.
+The column *reload* says what becomes of a changed setting. What needs a restart keeps its value and
+is named in the log and by `busload reload`, which then ends with 1. A file with a mistake changes
+nothing.
+
 | value | written as |
 |---|---|
 | size | `4096`, `64MiB` (powers of 1024), `500MB` (millions) |
@@ -53,7 +59,8 @@ const TABLES: &str = "
 ## Tables
 
 A section `[tables.NAME]` for each, or `--table NAME=URL` with the settings in the query of the URL.
-Keys `NAME:...` belong to the table, all others to the memory table `default`.
+Keys `NAME:...` belong to the table, all others to the memory table `default`. New, changed and
+removed tables need a restart.
 ";
 
 /// Kinds of tables: title, where there is more, settings.
@@ -145,7 +152,8 @@ pub fn page() -> String {
     });
     for shown in headings {
         page += &format!("\n## {shown}\n\n");
-        page += "| setting | flag | value | default | meaning |\n|---|---|---|---|---|\n";
+        page +=
+            "| setting | flag | value | default | reload | meaning |\n|---|---|---|---|---|---|\n";
         page.extend(flags.iter().filter(|flag| heading(flag) == shown).map(flag_row));
     }
     page += TABLES;
@@ -179,7 +187,9 @@ fn flag_row(flag: &Arg) -> String {
     let (meaning, default) = without_default(&help.unwrap_or_default());
     let default = default.map_or(String::new(), |default| format!("`{default}`"));
     let id = flag.get_id();
-    row(&[&format!("`{id}`"), &format!("`--{long}`"), values(value), &default, &meaning])
+    let reload = on_reload(id.as_str()).map_or("restart", OnReload::shown);
+    let (name, flag) = (format!("`{id}`"), format!("`--{long}`"));
+    row(&[&name, &flag, values(value), &default, reload, &meaning])
 }
 
 fn table_row(setting: &Setting) -> String {

@@ -24,6 +24,7 @@ mod names;
 mod overload;
 mod postgres;
 mod progress;
+mod reload;
 mod remotesapi;
 #[cfg(target_os = "linux")]
 mod service_manager;

@@ -274,7 +274,7 @@ fn a_reload_changes_the_certificate_of_new_connections_and_keeps_the_old_ones() 
     let key = KeyPair::generate().unwrap();
     fs::write(authority.path("server.key"), key.serialize_pem()).unwrap();
     server.signal(Signal::HUP);
-    let line = server.wait_for_text("the certificate stays as it was");
+    let line = server.wait_for_text("the configuration stays as it was");
     assert!(line.contains("server.key"), "{line}");
     let mut third = authority.client(&server);
     assert_eq!(third.text(&["PING"]), "PONG");
