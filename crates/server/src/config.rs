@@ -44,7 +44,7 @@ use busload_postgres::Environment;
 use busload_snapshot::limits::CPU_PERCENT_SINGLE;
 use busload_tls::Identity;
 
-pub use changes::{Changes, OnReload, changes, on_reload};
+pub use changes::{Changes, OnReload, TableChange, TableDifference, changes, on_reload};
 pub use chunks::{ChunksSettings, Contents};
 #[cfg(test)]
 pub use options::OPTION_KEYS;

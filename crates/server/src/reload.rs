@@ -4,7 +4,8 @@
 //! ```text
 //!  SIGHUP, CONFIG RELOAD --> thread `reload`: Config::load_again --> changes --> apply
 //!                              |                                      |--> log levels, certificate
-//!                              |                                      `--> tx: limits, users
+//!                              |                                      `--> tx: limits, users,
+//!                              |                                           memory tables
 //!                              `--> one outcome: log, service manager, reply
 //! ```
 //!
@@ -20,11 +21,12 @@ use std::{
 use busload_acl::UserFile;
 use busload_pipeline::{
     reload::ReloadOutcome,
+    settings::SyncMode,
     tx::{NewLimits, Signals, Tx},
 };
 
 use crate::{
-    config::{Changes, Config, changes},
+    config::{Changes, Config, TableChange, TableDifference, changes},
     failure::Failure,
     logger,
     service_manager::ServiceManager,
@@ -107,9 +109,11 @@ impl Reloader {
         self.apply_settings(&found, &new, server, &mut report);
         self.read_certificate(&found, &mut report);
         self.read_users(&found, server, &mut report);
-        let tables = found.tables.iter().map(ToString::to_string);
-        let fixed = found.fixed.iter().map(ToString::to_string);
-        report.needs_restart(fixed.chain(tables).collect());
+        let mut fixed: Vec<String> = found.fixed.iter().map(ToString::to_string).collect();
+        for table in &found.tables {
+            fixed.extend(self.apply_table(table, &new, server, &mut report));
+        }
+        report.needs_restart(fixed);
         report.outcome()
     }
 
@@ -166,6 +170,39 @@ impl Reloader {
         if !applied.is_empty() {
             report.done.push(format!("changed {}", applied.join(", ")));
         }
+    }
+
+    /// Applies what can be applied of a table that has changed; returns the rest.
+    fn apply_table(
+        &mut self,
+        change: &TableChange,
+        new: &Config,
+        server: &Running,
+        report: &mut Report,
+    ) -> Option<String> {
+        let TableChange { name, difference } = change;
+        let mut running = self.running.settings.tables.iter_mut();
+        let running = running.find(|table| table.name == *name);
+        let new = new.settings.tables.iter().find(|table| table.name == *name);
+        let (Some(running), Some(new), TableDifference::Changed(settings)) =
+            (running, new, difference)
+        else {
+            return Some(change.to_string());
+        };
+        // A table that is logged only from now on, or no more, needs other contents of the log.
+        let same_log = (running.sync == SyncMode::Off) == (new.sync == SyncMode::Off);
+        let applies = |setting: &&str| *setting == "memory_max" || *setting == "sync" && same_log;
+        let (applied, rest): (Vec<&str>, Vec<&str>) = settings.iter().copied().partition(applies);
+        if !applied.is_empty() {
+            if same_log {
+                running.sync = new.sync;
+            }
+            running.memory_max = new.memory_max;
+            let (name, sync, memory_max) = (name.clone(), running.sync, running.memory_max);
+            report.done.push(format!("changed table {name} ({})", applied.join(", ")));
+            server.change(move |tx| tx.change_table(&name, sync, memory_max));
+        }
+        (!rest.is_empty()).then(|| format!("table {name} ({})", rest.join(", ")))
     }
 
     /// Reads the files of the certificate again, if they are still the same ones.

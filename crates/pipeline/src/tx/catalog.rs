@@ -86,6 +86,20 @@ impl Catalog {
         self.memory[index] = Some(MemoryTable { settings, logging });
     }
 
+    /// Changes durability and memory limit of the memory table with this name, for writes from now
+    /// on. Whether it is logged at all stays as it is: that changes what the log holds of it.
+    pub fn change_memory(&mut self, name: &str, sync: SyncMode, memory_max: Option<u64>) {
+        let tables = self.memory.iter_mut().flatten();
+        for table in tables.filter(|table| table.settings.name == name) {
+            assert_eq!(table.settings.sync == SyncMode::Off, sync == SyncMode::Off, "{name}");
+            table.settings.sync = sync;
+            table.settings.memory_max = memory_max;
+            table.logging = logging_of(sync);
+        }
+        let mut tables = self.memory.iter().flatten();
+        self.memory_max = tables.any(|table| table.settings.memory_max.is_some());
+    }
+
     /// Adds a table that a source serves.
     pub fn add_source(&mut self, name: &str, ordinal: usize) {
         self.routes.insert(name.as_bytes().into(), Route::Source(ordinal));

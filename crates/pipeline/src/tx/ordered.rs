@@ -3,6 +3,7 @@
 use busload_acl::Loaded;
 
 use super::Tx;
+use crate::settings::SyncMode;
 
 /// Limits that a reload changes; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +49,12 @@ impl Tx {
             settings.clients_max = clients;
         }
         self.change_net_limits();
+    }
+
+    /// Changes durability and memory limit of a memory table, which is logged before and after or
+    /// neither.
+    pub fn change_table(&mut self, name: &str, sync: SyncMode, memory_max: Option<u64>) {
+        self.catalog.change_memory(name, sync, memory_max);
     }
 
     /// Replaces all users by those of the file, as ACL LOAD does.

@@ -1,11 +1,12 @@
 //! CONFIG, INFO, COMMAND, TIME, SHUTDOWN: what tools ask a server.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use crate::common::{Client, Server, check, show_bytes};
+use crate::common::{Client, START_MS, Server, check, show_bytes};
 use busload_pipeline::{
     command::COMMANDS,
     settings::{Eviction, Settings, SyncMode, TableSettings},
+    tx::{NewLimits, Now},
 };
 use busload_resp::reply::Reply;
 
@@ -116,6 +117,46 @@ fn config_set_refuses_as_redis_refuses() {
         CONFIG SET maxmemory 0                -> OK
     ",
     );
+}
+
+#[test]
+fn config_reload_answers_what_became_of_it() {
+    let mut server = Server::new();
+    assert_eq!(
+        server.run("CONFIG RELOAD"),
+        "-ERR there is no configuration that could be read again"
+    );
+    let signals = Arc::clone(&server.signals);
+    signals.reloads.serve();
+    // Requests are numbered from 1, so these answer the next two.
+    signals.reloads.answer(1, Ok("changed maxclients".into()));
+    assert_eq!(server.run("CONFIG RELOAD"), "'changed maxclients'");
+    signals.reloads.answer(2, Err("a restart is needed for resp".into()));
+    assert_eq!(server.run("CONFIG RELOAD"), "-ERR a restart is needed for resp");
+    assert!(server.run("CONFIG RELOAD now").starts_with("-ERR wrong number of arguments"));
+    server.run("MULTI");
+    assert!(server.run("CONFIG RELOAD").starts_with("-ERR"), "a transaction cannot wait");
+}
+
+#[test]
+fn an_order_of_another_thread_runs_once_between_turns() {
+    let mut server = Server::new();
+    let limits = NewLimits { memory_max: Some(123), clients_max: Some(7), ..NewLimits::default() };
+    let put = server.signals.orders.put(Box::new(move |tx| {
+        tx.set_limits(limits);
+        tx.change_table("default", SyncMode::Os, Some(1 << 20));
+    }));
+    assert!(put.is_ok());
+    assert_eq!(server.run("CONFIG GET maxmemory"), "['maxmemory', '0']");
+    let now = Now { monotonic: Duration::ZERO, wall_ms: START_MS };
+    let told = server.tx.poll_answers(now).expect("net is told of its limits");
+    assert_eq!(told.limits.map(|limits| limits.clients_max), Some(7));
+    assert_eq!(
+        server.run("CONFIG GET maxmemory maxclients appendfsync"),
+        "['maxmemory', '123', 'appendfsync', 'no', 'maxclients', '7']"
+    );
+    assert!(server.signals.orders.take().is_none());
+    assert!(server.tx.poll_answers(now).is_none());
 }
 
 #[test]

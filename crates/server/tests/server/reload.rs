@@ -134,12 +134,56 @@ fn what_needs_a_restart_is_told_each_time_and_the_rest_is_applied() {
     // The tables are those of the start.
     assert_eq!(server.client().text(&["GET", "a:1"]), "x");
     assert_eq!(server.client().text(&["SET", "b:1", "y"]), "OK", "a key of default");
-    configured.write("maxclients = 51\n[tables.a]\nkind = \"memory\"\nsync = \"os\"\n");
+    configured.write("maxclients = 51\n[tables.a]\nkind = \"memory\"\nsync = \"off\"\n");
     let ended = configured.reload(&server);
     for part in ["maxclients above 50", "table a (sync)"] {
         assert!(ended.failed(1).contains(part), "{ended:?}");
     }
     assert_eq!(setting(&server, "maxclients"), "20");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn durability_and_memory_of_a_memory_table_change_while_it_serves() {
+    let table = |settings: &str| format!("[tables.a]\nkind = \"memory\"\n{settings}");
+    let configured = Configured::new(&table(""));
+    let server = configured.start(&[]);
+    let mut client = server.client();
+    let shown = |server: &Server| {
+        let info = server.client().text(&["INFO", "tables"]);
+        let line = info.lines().find(|line| line.starts_with("table_a:"));
+        line.unwrap_or_else(|| panic!("{info}")).to_owned()
+    };
+    assert!(shown(&server).contains("sync=always"), "{}", shown(&server));
+    configured.write(&table("sync = \"os\"\nmemory_max = \"64KiB\"\n"));
+    assert_eq!(succeeded(&configured.reload(&server)), "changed table a (sync, memory_max)");
+    let line = shown(&server);
+    assert!(line.contains("sync=os") && line.contains("memory_max=65536"), "{line}");
+    let large = "x".repeat(100_000);
+    assert_eq!(client.text(&["SET", "b", &large]), "OK");
+    assert!(client.text(&["SET", "a:1", &large]).starts_with("-OOM"));
+    configured.write(&table("sync = \"interval:5\"\nevict = \"s3-fifo\"\n"));
+    let ended = configured.reload(&server);
+    let expected = "a restart is needed for table a (evict); changed table a (sync, memory_max)";
+    assert!(ended.failed(1).ends_with(expected), "{ended:?}");
+    assert!(shown(&server).contains("sync=interval:5"), "{}", shown(&server));
+    assert_eq!(client.text(&["SET", "a:1", &large]), "OK");
+    configured.write(&table("sync = \"off\"\nmemory_max = \"1GiB\"\n"));
+    let ended = configured.reload(&server);
+    let expected = "a restart is needed for table a (sync); changed table a (memory_max)";
+    assert!(ended.failed(1).ends_with(expected), "{ended:?}");
+    assert!(shown(&server).contains("sync=interval:5"), "{}", shown(&server));
+    // Two spaces of default are one table.
+    configured.write(&format!("{}[tables.default]\nkind = \"memory\"\nsync = \"os\"\n", table("")));
+    assert_eq!(
+        succeeded(&configured.reload(&server)),
+        "changed table default (sync); changed table a (sync, memory_max)"
+    );
+    assert_eq!(setting(&server, "appendfsync"), "no");
+    server.kill();
+    // What was written meanwhile is there, and the next start takes the file as it is.
+    let server = configured.start(&[]);
+    assert_eq!(server.client().text(&["STRLEN", "a:1"]), "100000");
     assert!(server.stop().success());
 }
 
@@ -309,13 +353,16 @@ fn no_request_fails_while_settings_change_under_load() {
             format!(
                 "maxclients = {}\nmemory_max = \"{}MiB\"\nclient_reply_bytes = \"{}MiB\"\n\
                  reply_bytes_total = \"64MiB\"\nrequest_bytes = \"{}MiB\"\nlog_level = \
-                 \"{}\"\n[tables.t]\nkind = \"memory\"\n[tables.db]\nkind = \"chunks\"\nurl = \
+                 \"{}\"\n[tables.t]\nkind = \"memory\"\nsync = \"{}\"\nmemory_max = \
+                 \"{}MiB\"\n[tables.db]\nkind = \"chunks\"\nurl = \
                  \"{url}\"\n",
                 100 - number,
                 512 + number,
                 1 + number,
                 1 + number,
                 ["info", "debug"][usize::try_from(number % 2).unwrap()],
+                ["always", "interval:5", "os"][usize::try_from(number % 3).unwrap()],
+                256 + number,
             )
         };
         let configured = Configured::new(&file(0));
