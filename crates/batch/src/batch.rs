@@ -1,5 +1,9 @@
 //! Batches: the entries that one statement or call carries.
 
+use std::time::Duration;
+
+use crate::request::Operation;
+
 /// Entries that are dispatched together, as one statement or call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryBatch<K, T> {
@@ -15,6 +19,19 @@ pub struct EntryBatch<K, T> {
 pub struct BatchId {
     pub(crate) slot: u32,
     pub(crate) serial: u64,
+}
+
+/// Facts about a batch in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentBatch {
+    /// Operation of all its entries.
+    pub operation: Operation,
+    /// Number of its entries.
+    pub entries: usize,
+    /// Number of requests that it was sent with.
+    pub requests: u64,
+    /// Time since it was sent.
+    pub age: Duration,
 }
 
 /// Way in which a batch has ended.

@@ -15,6 +15,7 @@ use crate::batcher::BatcherSettings;
 use crate::clock::Clock;
 use crate::in_flight::{AbandonSignal, Abandoned};
 use crate::service::{LoadedOne, Receipt, Reply, Service};
+use crate::trace::BatchTraces;
 use crate::{
     Answered, BatchEnd, BatchId, Content, EntryBatch, Operation, QueueLatencies, QueueStats,
     Refusal, Refused, RequestId, RequestOptions, RequestQueue, SettingsError, Sharing,
@@ -47,6 +48,7 @@ pub(crate) struct QueueState<S: Service, R: Reply<S>> {
     spare: Vec<EndedWaiter<S, R>>,
     /// Senders that end the batches of reads in flight, if the service wants abandoned ones ended.
     abandon: HashMap<BatchId, oneshot::Sender<Abandoned>>,
+    traces: BatchTraces<R>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +140,11 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         if state.phase != Phase::Open {
             return Err(Refused { waiter: reply, reason: Refusal::Closed });
         }
+        let is_traced = reply.is_traced();
         let request = join(&mut state.queue, reply)?;
+        if is_traced {
+            state.follow(request);
+        }
         state.owed += 1;
         self.unflushed.store(true, Ordering::Release);
         Ok(request)
@@ -183,6 +189,11 @@ impl<S: Service, R: Reply<S>> BatcherCore<S, R> {
         state.abandon.remove(&batch);
         if !waiters.is_empty() {
             state.answered = Company::of(waiters.len());
+        }
+        let trace = state.traces.take(batch);
+        drop(state);
+        if let Some(trace) = trace {
+            trace.end(end);
         }
         waiters
     }
@@ -279,7 +290,34 @@ impl<S: Service, R: Reply<S>> QueueState<S, R> {
             answered: Company::Alone,
             spare: Vec::new(),
             abandon: HashMap::new(),
+            traces: BatchTraces::default(),
         }
+    }
+
+    /// Follows a request that was just accepted into the batch that will carry it, or that does if
+    /// the request joined an entry in flight.
+    fn follow(&mut self, request: RequestId) {
+        self.queue.mark(request);
+        let Some(batch) = self.queue.batch_of(request) else { return };
+        if let Some(sent) = self.queue.sent_batch(batch)
+            && let Some(reply) = self.queue.waiter_mut(request)
+        {
+            self.traces.carry(batch, &sent, reply);
+        }
+    }
+
+    /// Traces a batch that is about to be sent, if it carries traced requests.
+    pub(crate) fn trace(&mut self, batch: BatchId) {
+        if !self.queue.is_marked(batch) {
+            return;
+        }
+        let Self { queue, traces, .. } = self;
+        let Some(sent) = queue.sent_batch(batch) else { return };
+        queue.visit_waiters(batch, |reply| {
+            if reply.is_traced() {
+                traces.carry(batch, &sent, reply);
+            }
+        });
     }
 
     /// Ends a batch of reads in flight early if nobody waits for it.

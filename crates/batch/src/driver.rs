@@ -105,6 +105,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
             state.queue.take_waiting(&mut self.unserved);
         }
         while let Some(batch) = state.queue.next_batch(now) {
+            state.trace(batch.id);
             let abandoned = self.core.expect_abandonment(&mut state, &batch);
             self.batches.push((batch, abandoned));
         }

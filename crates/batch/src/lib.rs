@@ -150,9 +150,11 @@ mod settings;
 mod stats;
 #[cfg(feature = "tokio")]
 mod timer;
+#[cfg(feature = "tokio")]
+mod trace;
 mod write;
 
-pub use batch::{BatchEnd, BatchId, Content, EntryBatch};
+pub use batch::{BatchEnd, BatchId, Content, EntryBatch, SentBatch};
 #[cfg(feature = "tokio")]
 pub use batcher::{Batcher, BatcherSettings};
 #[cfg(feature = "tokio")]
@@ -168,4 +170,6 @@ pub use service::{
 };
 pub use settings::{DispatchPolicy, QueueSettings, SettingsError, Sharing};
 pub use stats::{ClassLatencies, ClassStats, QueueLatencies, QueueStats};
+#[cfg(feature = "tokio")]
+pub use trace::BatchTrace;
 pub use write::{LastWins, NoWrites, Write};

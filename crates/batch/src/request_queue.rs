@@ -22,6 +22,7 @@ mod entry;
 mod in_flight;
 mod keys;
 mod list;
+mod marks;
 mod pending;
 mod queues;
 mod waiters;

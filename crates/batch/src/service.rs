@@ -7,7 +7,8 @@
 
 use std::hash::Hash;
 
-use crate::{Refusal, Write};
+use crate::trace::BatchTrace;
+use crate::{Refusal, SentBatch, Write};
 
 /// Result of one batch of reads: an answer per key in the given order, or one error for all.
 pub type LoadedAll<S> = Result<Vec<LoadedOne<S>>, <S as Service>::Error>;
@@ -193,6 +194,22 @@ pub trait Reply<S: Service>: Send + 'static {
 
     /// Delivers the answer to a write; the receipt is there when the outcome is `Ok`.
     fn stored(self, outcome: Stored<S>, receipt: Option<Receipt<S>>);
+
+    /// Returns whether the request is followed into the batch that carries it. The answer must
+    /// always be the same.
+    fn is_traced(&self) -> bool {
+        false
+    }
+
+    /// Begins the trace of a batch that carries this request, the first traced one in it. This is
+    /// called under the queue's lock: it must be short and must not panic.
+    fn trace_batch(&self, batch: &SentBatch) -> Option<Box<dyn BatchTrace<Self>>>
+    where
+        Self: Sized,
+    {
+        let _ = batch;
+        None
+    }
 }
 
 /// Why a request was not answered with a result.

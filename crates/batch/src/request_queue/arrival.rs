@@ -115,6 +115,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
             size,
             state: EntryState::Blocked,
             waiters: List::new(),
+            is_marked: false,
             cancelled_counted: 0,
             of_key: Link::NONE,
             of_queue: Link::NONE,

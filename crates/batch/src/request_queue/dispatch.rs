@@ -20,12 +20,17 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
         let mut picked = std::mem::take(&mut self.picked);
         let id = self.in_flight_batches.start(operation, self.now);
         let (sent, requests) = self.pick(operation, id, &mut picked);
+        let mut is_marked = false;
         for (_, id) in &picked {
+            is_marked |= self.entries[*id].is_marked;
             self.settle(self.entries[*id].key);
         }
         picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let entries = picked.iter().map(|(_, entry)| *entry);
         self.in_flight_batches.fill(id, sent, requests, entries);
+        if is_marked {
+            self.in_flight_batches.mark(id);
+        }
         self.stats.class_mut(operation).count_dispatch(picked.len());
         let content = self.content(operation, &mut picked);
         self.picked = picked;

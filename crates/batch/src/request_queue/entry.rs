@@ -27,6 +27,8 @@ pub(super) struct Entry<T> {
     pub size: Size,
     pub state: EntryState,
     pub waiters: List<WaiterMark>,
+    /// Set if one of its requests was marked.
+    pub is_marked: bool,
     /// Waiters that were cancelled while the entry was in flight, and count until it is finished.
     pub cancelled_counted: usize,
     /// Link in the list of the key's pending entries.

@@ -48,6 +48,8 @@ pub(super) struct InFlightBatch {
     mark: Option<SentMark>,
     /// Number of entries that have waiters and no answer.
     awaited: usize,
+    /// Set if it was sent with a marked request.
+    is_marked: bool,
     serial: u64,
 }
 
@@ -75,6 +77,7 @@ impl InFlightBatches {
             waited: Duration::ZERO,
             mark: None,
             awaited: 0,
+            is_marked: false,
             serial,
         };
         BatchId { slot: self.arena.insert(batch).slot(), serial }
@@ -99,6 +102,21 @@ impl InFlightBatches {
             Operation::Write => &mut self.writes,
         };
         batch.mark = class.send(batch.started, batch.entries.len(), sent);
+    }
+
+    /// Marks a batch in flight.
+    pub fn mark(&mut self, batch: BatchId) {
+        self.arena[Id::at(batch.slot)].is_marked = true;
+    }
+
+    /// Returns whether a batch in flight is marked; `false` if it has ended.
+    pub fn is_marked(&self, batch: BatchId) -> bool {
+        self.get(batch).is_some_and(|batch| batch.is_marked)
+    }
+
+    /// Returns a batch in flight; `None` if it has ended.
+    pub fn get(&self, batch: BatchId) -> Option<&InFlightBatch> {
+        self.find(batch).map(|id| &self.arena[id])
     }
 
     /// Records that an entry of a batch in flight got its first waiter again.

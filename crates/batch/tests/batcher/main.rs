@@ -14,3 +14,4 @@ mod order;
 mod replies;
 mod shutdown;
 mod streaming;
+mod traces;
