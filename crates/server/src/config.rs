@@ -16,6 +16,7 @@ mod file;
 mod http_url;
 mod nearest;
 mod options;
+mod otel;
 mod password;
 mod postgres;
 mod secret_argument;
@@ -49,6 +50,7 @@ pub use chunks::{ChunksSettings, Contents};
 #[cfg(test)]
 pub use options::OPTION_KEYS;
 pub use options::Options;
+pub use otel::TraceSettings;
 pub use password::{USER_VARIABLE, VARIABLE as PASSWORD_VARIABLE, user_of_environment};
 pub use settings::{CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, Setting, SettingDefault};
 pub use table::unknown;
@@ -135,6 +137,8 @@ pub struct Config {
     pub postgres: Vec<busload_postgres::Settings>,
     /// Settings of the chunk stores.
     pub chunks: Vec<ChunksSettings>,
+    /// Settings of traces; none are made without them.
+    pub traces: Option<TraceSettings>,
     /// Warnings to log at the start.
     pub warnings: Vec<String>,
     /// Options as flags, environment and file give them, without defaults.
@@ -311,6 +315,8 @@ fn resolve(
         about,
     };
     let http_threads = options.http_threads.unwrap_or(NonZeroUsize::MIN);
+    let (endpoint, service) = (options.otel_endpoint, options.otel_service);
+    let traces = otel::settings(endpoint, options.otel_sample, service, cfg!(feature = "otel"))?;
     let snapshots = snapshot_settings(options.snapshot_log, options.snapshot_cpu, machine);
     Ok(Config {
         snapshots,
@@ -327,6 +333,7 @@ fn resolve(
         settings,
         postgres,
         chunks,
+        traces,
         warnings,
         given,
         origin: Origin::default(),

@@ -41,6 +41,7 @@ use crate::{
     signals,
     sources::{PostgresTables, RuntimePlacement, attach_chunks},
     status::Status,
+    traces::Tracer,
 };
 
 /// Serves until a signal or a client stops it.
@@ -74,6 +75,8 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
             http::start(address, size, config.front.clone(), Arc::clone(&status))
         })
         .transpose()?;
+    let tracer = Tracer::start(config.traces.as_ref(), &status.spans)?;
+    status.trace(tracer.clone());
     let tx_waker = ThreadWaker::current();
     // The thread that executes transactions polls the sources. With no net threads it waits for
     // sockets, too, and runs the sources' tasks while it waits.
@@ -90,8 +93,8 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     postgres.wait_for_first_attempts();
     chunk_stores.wait_for_first_attempts();
     tx.set_clock(Box::new(clock));
-    postgres.attach(&mut tx);
-    attach_chunks(&chunk_stores, &mut tx, &status.signals, &waker);
+    postgres.attach(&mut tx, &tracer);
+    attach_chunks(&chunk_stores, &mut tx, &status.signals, &waker, &tracer);
     status.add_postgres(postgres.metrics());
     if let Some(embedded_runtime) = postgres.embedded_runtime() {
         net.set_idle(Box::new(embedded_runtime));
@@ -120,6 +123,7 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     if matches!(ending, Ending::Stopped) {
         postgres.stop();
         chunk_stores.stop();
+        tracer.stop();
     }
     snapshots.stop()?;
     end(ending, log_threads, &progress)

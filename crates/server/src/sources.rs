@@ -19,7 +19,11 @@ use std::{sync::Arc, task::Waker};
 
 use busload_pipeline::tx::{Signals, Tx};
 
-use crate::chunk_stores::{ChunkStores, ChunkTable};
+use crate::{
+    chunk_stores::{ChunkStores, ChunkTable},
+    config::CHUNKS,
+    traces::Tracer,
+};
 use chunks::ChunksSource;
 pub use chunks::{ChunkQueue, form_of, start_queue, state_of as store_state};
 use finished::FinishedAnswers;
@@ -29,14 +33,21 @@ pub use postgres::{
 
 /// Registers the chunk stores as sources of the pipeline; `pipeline` wakes the thread that polls
 /// them.
-pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, signals: &Arc<Signals>, pipeline: &Waker) {
+pub fn attach_chunks(
+    stores: &ChunkStores,
+    tx: &mut Tx,
+    signals: &Arc<Signals>,
+    pipeline: &Waker,
+    tracer: &Tracer,
+) {
     let Some(runtime) = stores.handle() else { return };
     for ChunkTable { settings, store, queue, .. } in stores.tables() {
         let finished = Arc::new(FinishedAnswers::new(&settings.name, pipeline.clone()));
         let notifier = Arc::clone(&finished);
         runtime.spawn(async move { notifier.notify().await });
         let (queue, signals) = (queue.clone(), Arc::clone(signals));
-        let source = ChunksSource::new(settings, store.clone(), queue, finished, signals);
+        let tracer = tracer.of_table(&settings.name, CHUNKS);
+        let source = ChunksSource::new(settings, store.clone(), queue, finished, signals, tracer);
         tx.add_source(&settings.name, Box::new(source));
     }
 }

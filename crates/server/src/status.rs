@@ -12,7 +12,11 @@ use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
 use busload_remotesapi::RemotesapiStats;
 
-use crate::{chunk_stores::ChunkStores, sources::PostgresTableMetrics};
+use crate::{
+    chunk_stores::ChunkStores,
+    sources::PostgresTableMetrics,
+    traces::{SpanCounters, Tracer},
+};
 
 /// State that all threads of the server share.
 #[derive(Debug, Default)]
@@ -33,6 +37,10 @@ pub struct Status {
     chunk_stores: OnceLock<Arc<ChunkStores>>,
     /// Counters of Dolt's clients.
     pub remotesapi: Arc<RemotesapiStats>,
+    /// Counters of spans for OpenTelemetry.
+    pub spans: Arc<SpanCounters>,
+    /// Tracer of calls; set before the stores are served.
+    tracer: OnceLock<Tracer>,
     serving: AtomicBool,
 }
 
@@ -89,6 +97,17 @@ impl Status {
     /// Returns the chunk stores, once they have started to open.
     pub fn chunk_stores(&self) -> Option<&Arc<ChunkStores>> {
         self.chunk_stores.get()
+    }
+
+    /// Traces calls from now on.
+    pub fn trace(&self, tracer: Tracer) {
+        // Once per process.
+        let _ = self.tracer.set(tracer);
+    }
+
+    /// Returns the tracer of calls; one that traces nothing before the start.
+    pub fn tracer(&self) -> Tracer {
+        self.tracer.get().cloned().unwrap_or_default()
     }
 
     /// Notes that requests are served from now on.

@@ -21,7 +21,7 @@ pub fn ci() -> Result<()> {
             "--workspace",
             "--all-targets",
             "--features",
-            "busload-bench/soak",
+            "busload-bench/soak,busload/otel",
             "--quiet",
             "--",
             "-D",

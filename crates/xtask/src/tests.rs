@@ -19,6 +19,8 @@ use serde_json::Value;
 
 use crate::steps::{cargo, root, run};
 
+/// Features that tests are built with. The steps that build the program alone leave them out.
+const FEATURES: [&str; 2] = ["--features", "busload/otel"];
 /// Time after which a program is ended: it hangs.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Time between two lines that name a program that runs long.
@@ -56,7 +58,15 @@ pub fn run_all() -> Result<()> {
     let order = |program: &Program| FIRST.iter().position(|name| *name == program.name);
     programs.sort_by_key(|program| order(program).unwrap_or(FIRST.len()));
     let mut ran = run_programs(programs);
-    let docs = run(cargo().args(["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"]));
+    let docs = run(cargo().args([
+        "test",
+        "--workspace",
+        FEATURES[0],
+        FEATURES[1],
+        "--doc",
+        "--quiet",
+        "--no-fail-fast",
+    ]));
     ran.sort_by_key(|ran| std::cmp::Reverse(ran.took));
     println!("\nslowest:");
     for Ran { name, took, .. } in ran.iter().take(SLOWEST_SHOWN) {
@@ -73,7 +83,14 @@ pub fn run_all() -> Result<()> {
 
 fn build() -> Result<Vec<Program>> {
     let mut build = cargo();
-    build.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    build.args([
+        "test",
+        "--workspace",
+        FEATURES[0],
+        FEATURES[1],
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ]);
     let built = build.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     if !built.status.success() {
         // The compiler has said why; the messages for programs say nothing more to people.

@@ -48,7 +48,7 @@ use OnReload::{Applied, ContentsRead, Restart};
 
 /// All settings outside tables.
 #[rustfmt::skip]
-const SETTINGS: [Compared; 23] = [
+const SETTINGS: [Compared; 26] = [
     compared("acl_file", ContentsRead, |a, b| a.given.acl_file == b.given.acl_file),
     compared("client_reply_bytes", Applied,
         |a, b| a.settings.client_reply_bytes == b.settings.client_reply_bytes),
@@ -65,6 +65,13 @@ const SETTINGS: [Compared; 23] = [
     compared("maxclients", Applied, |a, b| a.settings.clients_max == b.settings.clients_max),
     compared("memory_max", Applied, |a, b| a.settings.memory_max == b.settings.memory_max),
     compared("net_threads", Restart, |a, b| a.net_threads == b.net_threads),
+    compared("otel_endpoint", Restart, |a, b| endpoint(a) == endpoint(b)),
+    compared("otel_sample", Restart,
+        |a, b| a.traces.as_ref().map(|traces| traces.sample)
+            == b.traces.as_ref().map(|traces| traces.sample)),
+    compared("otel_service", Restart,
+        |a, b| a.traces.as_ref().map(|traces| &traces.service)
+            == b.traces.as_ref().map(|traces| &traces.service)),
     // The password itself counts, wherever it comes from.
     compared("password_file", Restart, |a, b| a.settings.password == b.settings.password),
     compared("reply_bytes_total", Applied,
@@ -82,6 +89,10 @@ const SETTINGS: [Compared; 23] = [
     compared("tls_key", ContentsRead, |a, b| a.given.tls_key == b.given.tls_key),
     compared("unix", Restart, |a, b| a.unix == b.unix),
 ];
+
+fn endpoint(config: &Config) -> Option<&str> {
+    config.traces.as_ref().map(|traces| &*traces.endpoint)
+}
 
 /// Returns what a reload does with this setting.
 pub fn on_reload(name: &str) -> Option<OnReload> {

@@ -7,6 +7,7 @@ use clap::Args;
 use super::{
     address::Listen,
     http_url::HttpUrl,
+    otel::{OtelEndpoint, OtelService, SampleShare},
     secret_argument::SecretArgument,
     table::TableSpec,
     units::{MemoryMax, Size, SnapshotLog, UrlLifetime},
@@ -22,7 +23,7 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 23] = [
+pub const OPTION_KEYS: [&str; 26] = [
     "acl_file",
     "client_reply_bytes",
     "data",
@@ -36,6 +37,9 @@ pub const OPTION_KEYS: [&str; 23] = [
     "maxclients",
     "memory_max",
     "net_threads",
+    "otel_endpoint",
+    "otel_sample",
+    "otel_service",
     "password_file",
     "reply_bytes_total",
     "request_bytes",
@@ -217,6 +221,27 @@ pub struct Options {
     /// Format of the log: text, or json with one object a line [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+
+    /// URL of a collector of OpenTelemetry, OTLP over HTTP, that gets traces of requests to
+    /// Postgres and chunk tables, like http://127.0.0.1:4318
+    ///
+    /// This needs a busload that was built with the feature otel.
+    #[arg(
+        long,
+        value_name = "URL",
+        value_parser = SecretArgument::<OtelEndpoint>::default(),
+        help_heading = "Traces"
+    )]
+    pub otel_endpoint: Option<OtelEndpoint>,
+
+    /// Share of requests that are traced, where the caller does not say it by a header
+    /// `traceparent` [default: 1%]
+    #[arg(long, value_name = "PERCENT", help_heading = "Traces")]
+    pub otel_sample: Option<SampleShare>,
+
+    /// Name of this service in traces [default: OTEL_SERVICE_NAME, or busload]
+    #[arg(long, value_name = "NAME", help_heading = "Traces")]
+    pub otel_service: Option<OtelService>,
 }
 
 impl Options {
@@ -240,6 +265,9 @@ impl Options {
             "http_url" => self.http_url = Some(value.parse()?),
             "http_threads" => self.http_threads = Some(parse_http_threads(value)?),
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
+            "otel_endpoint" => self.otel_endpoint = Some(value.parse()?),
+            "otel_sample" => self.otel_sample = Some(value.parse()?),
+            "otel_service" => self.otel_service = Some(value.parse()?),
             "password_file" => self.password_file = Some(path(value)?),
             "tls_cert" => self.tls_cert = Some(path(value)?),
             "tls_key" => self.tls_key = Some(path(value)?),
@@ -292,6 +320,9 @@ impl Options {
             request_bytes: self.request_bytes.or(other.request_bytes),
             log_level: self.log_level.or(other.log_level),
             log_format: self.log_format.or(other.log_format),
+            otel_endpoint: self.otel_endpoint.or(other.otel_endpoint),
+            otel_sample: self.otel_sample.or(other.otel_sample),
+            otel_service: self.otel_service.or(other.otel_service),
         }
     }
 }
@@ -339,7 +370,8 @@ mod tests {
                 "resp" | "http" => "127.0.0.1:1",
                 "http_hosts" => "cache.internal",
                 "net_threads" | "http_threads" => "1",
-                "http_url" => "https://cache.example.com",
+                "http_url" | "otel_endpoint" => "https://cache.example.com",
+                "otel_sample" => "5%",
                 "log_level" => "info",
                 "log_format" => "json",
                 "snapshot_cpu" => "10%",

@@ -19,7 +19,9 @@ use super::{
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
 };
-use crate::{chunk_stores::ChunkTable, rights::may_read, shown::Shown, status::Status};
+use crate::{
+    chunk_stores::ChunkTable, rights::may_read, shown::Shown, status::Status, traces::CallSpan,
+};
 
 /// Implementation of the service of chunks.
 #[derive(Debug)]
@@ -59,6 +61,11 @@ impl Chunks {
             )));
         }
         Ok(Target { table, deadline: Deadline::of(call.metadata(), table.settings.timeout)? })
+    }
+
+    /// Begins the span of a call, if it is sampled.
+    fn span<M>(&self, method: &'static str, target: &Target<'_>, call: &Request<M>) -> CallSpan {
+        self.status.tracer().call(method, &target.table.settings.name, call.metadata())
     }
 
     /// Waits for a permit for a call of `GetChunks`.
@@ -167,9 +174,11 @@ impl chunks_server::Chunks for Chunks {
         let message = call.get_ref();
         let target = self.target(&message.store, &call)?;
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
+        let span = self.span("GetChunk", &target, &call);
         let timer = target.timer(TimedCall::GetChunk);
         let outcome = target.chunk(address, form, message.only_if_local).await;
         timer.end();
+        span.end(&outcome);
         // Many answers may have filled the memory in the meantime.
         check_memory(call.extensions())?;
         answer::one(outcome, &target.deadline).map(Response::new)
@@ -184,6 +193,7 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, &call)?;
         addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
+        let span = self.span("GetChunks", &target, &call);
         let timer = target.timer(TimedCall::GetChunks);
         let permit = self.permit(&target.deadline).await?;
         target.opened().await?;
@@ -194,6 +204,7 @@ impl chunks_server::Chunks for Chunks {
             deadline: target.deadline,
             timer: Some(timer),
             _permit: Some(permit),
+            _span: Some(span),
         };
         Ok(Response::new(Answers::new(target.store().clone(), call)))
     }
@@ -206,9 +217,11 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, &call)?;
         let asked: Vec<_> =
             addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
+        let span = self.span("HasChunks", &target, &call);
         let timer = target.timer(TimedCall::HasChunks);
         let absent = target.absent(&asked, message.only_if_local).await;
         timer.end();
+        span.end(&absent);
         Ok(Response::new(HasChunksResponse { absent: absent? }))
     }
 

@@ -38,6 +38,7 @@ use super::{
     answer::{Message, Outcome},
     limits::{BATCHES_IN_FLIGHT_MAX, LOOKUPS_PER_TURN, WAITING_COUNT_MAX},
 };
+use crate::traces::CallSpan;
 
 /// Outcomes by index, in any order.
 pub type Outcomes = Vec<(u32, Outcome)>;
@@ -90,6 +91,8 @@ pub struct Call {
     pub timer: Option<CallTimer>,
     /// Permit for the call, released with the stream.
     pub _permit: Option<OwnedSemaphorePermit>,
+    /// Span of the call, which ends with the stream.
+    pub _span: Option<CallSpan>,
 }
 
 /// The stream of messages that answers a call.

@@ -34,7 +34,10 @@ use super::{
     finished::FinishedAnswers,
     requests::{OpenRequests, source_info},
 };
-use crate::config::{CHUNKS, ChunksSettings, Contents};
+use crate::{
+    config::{CHUNKS, ChunksSettings, Contents},
+    traces::{Outcome, TableTracer},
+};
 use service::{ChunkCommand, ChunkQuery, ChunkWaiter, Fact, Finding};
 pub use service::{ChunkQueue, start_queue};
 
@@ -56,6 +59,7 @@ pub struct ChunksSource {
     finished: Arc<FinishedAnswers>,
     /// Signals that tell whether the pipeline is stopping.
     signals: Arc<Signals>,
+    tracer: TableTracer,
     /// Set once the store has been told to close.
     is_closing: bool,
     /// Answers that were given at once.
@@ -83,6 +87,7 @@ impl ChunksSource {
         queue: ChunkQueue,
         finished: Arc<FinishedAnswers>,
         signals: Arc<Signals>,
+        tracer: TableTracer,
     ) -> Self {
         Self {
             store,
@@ -90,6 +95,7 @@ impl ChunksSource {
             form: form_of(settings),
             finished,
             signals,
+            tracer,
             is_closing: false,
             ready: Vec::new(),
             turn_bytes: TURN_BYTES_MAX,
@@ -149,17 +155,21 @@ impl Source for ChunksSource {
                     Attempt::Ready(outcome) => outcome.map_err(|error| error.to_string()),
                     Attempt::Wait => {
                         let finished = Arc::clone(&self.finished);
-                        let waiter = ChunkWaiter { ticket, command, finished };
+                        let span = self.tracer.sample(request.operation);
+                        let waiter = ChunkWaiter { ticket, command, finished, span };
                         match self.queue.submit_load(query, waiter, None) {
                             Ok(id) => {
                                 self.requests.insert(ticket, id);
                                 return Ok(());
                             }
-                            Err(refused) => match refused.reason {
-                                Refusal::Full { .. } => return Err(Full),
-                                Refusal::Closed => Err(busload_dolt::Error::Closed.to_string()),
-                                reason @ Refusal::TooLarge { .. } => Err(reason.to_string()),
-                            },
+                            Err(refused) => {
+                                refused.waiter.span.end(Outcome::Refused);
+                                match refused.reason {
+                                    Refusal::Full { .. } => return Err(Full),
+                                    Refusal::Closed => Err(busload_dolt::Error::Closed.to_string()),
+                                    reason @ Refusal::TooLarge { .. } => Err(reason.to_string()),
+                                }
+                            }
                         }
                     }
                 }

@@ -29,7 +29,7 @@ use tokio::{
 };
 
 use super::finished::FinishedAnswers;
-use crate::failure::Failure;
+use crate::{config::POSTGRES, failure::Failure, traces::Tracer};
 pub use embedded_runtime::{EmbeddedRuntime, Notifier};
 pub use source::state_of;
 use source::{PostgresSource, PostgresWaiter};
@@ -163,10 +163,11 @@ impl PostgresTables {
     }
 
     /// Registers the tables as sources of the pipeline.
-    pub fn attach(&self, tx: &mut Tx) {
+    pub fn attach(&self, tx: &mut Tx, tracer: &Tracer) {
         for RunningTable { settings, table, finished } in &self.tables {
-            let source =
-                PostgresSource::new(settings, table.clone(), Arc::clone(finished), self.origin);
+            let (finished, origin) = (Arc::clone(finished), self.origin);
+            let tracer = tracer.of_table(&settings.name, POSTGRES);
+            let source = PostgresSource::new(settings, table.clone(), finished, origin, tracer);
             tx.add_source(&settings.name, Box::new(source));
         }
     }

@@ -35,5 +35,7 @@ mod stopped;
 mod support;
 mod tls;
 mod top;
+#[cfg(feature = "otel")]
+mod traces;
 mod upgrade;
 mod users;

@@ -35,7 +35,11 @@ fn every_setting_of_the_file_is_compared() {
 fn a_change_of_each_setting_is_found_alone() {
     // Those of the certificate need files, those of users, too: tests of the server have them.
     let with_files = ["acl_file", "password_file", "tls_cert", "tls_client_ca", "tls_key"];
-    for setting in SETTINGS.iter().filter(|setting| !with_files.contains(&setting.name)) {
+    // Those of traces need each other, and a build with the feature.
+    let is_alone = |setting: &&Compared| {
+        !with_files.contains(&setting.name) && !setting.name.starts_with("otel_")
+    };
+    for setting in SETTINGS.iter().filter(is_alone) {
         let value = match setting.name {
             "data" | "unix" => "x",
             "resp" | "http" => "127.0.0.1:1",
@@ -61,6 +65,24 @@ fn a_change_of_each_setting_is_found_alone() {
         assert_eq!((found.applicable, found.fixed), expected);
         assert_eq!(found.tables, [], "{}", setting.name);
         assert_eq!(changes(&after, &after.clone()), Changes::default(), "{}", setting.name);
+    }
+}
+
+#[cfg(feature = "otel")]
+#[test]
+fn changes_of_traces_need_a_restart() {
+    let traced = |name: &str, value: &str| {
+        config(|options| {
+            options.set("otel_endpoint", &["http://127.0.0.1:1".into()]).unwrap();
+            options.set(name, &[value.into()]).unwrap();
+        })
+    };
+    let before = traced("otel_sample", "1%");
+    assert_eq!(changes(&before, &traced("otel_sample", "1.0%")), Changes::default());
+    for (name, value) in
+        [("otel_endpoint", "http://127.0.0.1:2"), ("otel_sample", "2%"), ("otel_service", "x")]
+    {
+        assert_eq!(changes(&before, &traced(name, value)).fixed, [name]);
     }
 }
 

@@ -125,6 +125,7 @@ fn call(addresses: &[ChunkAddress], timeout: Option<&'static str>) -> Call {
         deadline: Deadline::of(&headers, Duration::from_secs(10)).unwrap(),
         timer: None,
         _permit: None,
+        _span: None,
     }
 }
 

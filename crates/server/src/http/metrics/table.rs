@@ -50,6 +50,12 @@ pub static TABLE: &[Metric] = &[
         Process(|reading| Some(reading.status.started_ms as f64 / 1000.0))),
     gauge("process_resident_memory_bytes", "Resident memory of the process.",
         Process(|_| resident_bytes())),
+    // Traces.
+    counter("busload_otel_spans_sent_total", "Spans that the collector of OpenTelemetry took.",
+        Process(|reading| Some(reading.status.spans.sent.load(Relaxed) as f64))),
+    counter("busload_otel_spans_dropped_total",
+        "Spans that were dropped: too many waited for the collector, or it did not take them.",
+        Process(|reading| Some(reading.status.spans.dropped.load(Relaxed) as f64))),
     // The pipeline's stages.
     counter("busload_stage_batches_total", "Batches a stage took.",
         Stage(|reading| reading.batches)),

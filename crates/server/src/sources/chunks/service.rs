@@ -8,16 +8,19 @@ use std::{
 };
 
 use busload_batch::{
-    BatchError, Batcher, BatcherSettings, DispatchPolicy, EarlyAnswers, Loaded, LoadedAll,
-    LoadedOne, NoWrites, QueueSettings, Receipt, Reply, Service, SettingsError, Sharing, Stored,
-    StoredAll,
+    BatchError, BatchTrace, Batcher, BatcherSettings, DispatchPolicy, EarlyAnswers, Loaded,
+    LoadedAll, LoadedOne, NoWrites, QueueSettings, Receipt, Reply, SentBatch, Service,
+    SettingsError, Sharing, Stored, StoredAll,
 };
 use busload_dolt::{Chunk, ChunkAddress, Error, Form, Request, Store};
 use busload_pipeline::source::{SourceValue, Ticket};
 use bytes::Bytes;
 use futures_util::{StreamExt, future::join3, stream::FuturesUnordered};
 
-use crate::sources::{finished::FinishedAnswers, requests::count};
+use crate::{
+    sources::{finished::FinishedAnswers, requests::count},
+    traces::{Outcome, RequestSpan, Traced},
+};
 
 /// The request queue of a chunk store.
 pub type ChunkQueue = Batcher<ChunkService, ChunkWaiter>;
@@ -73,6 +76,7 @@ pub struct ChunkWaiter {
     pub ticket: Ticket,
     pub command: ChunkCommand,
     pub finished: Arc<FinishedAnswers>,
+    pub span: RequestSpan,
 }
 
 /// Starts the request queue of a store on the current tokio runtime. `requests_max` bounds the
@@ -249,13 +253,28 @@ fn bytes_of(chunk: Chunk) -> Bytes {
 
 impl Reply<ChunkService> for ChunkWaiter {
     fn loaded(self, outcome: Loaded<ChunkService>) {
-        let Self { ticket, command, finished } = self;
+        let Self { ticket, command, finished, span } = self;
+        span.end(Outcome::of(&outcome));
         let outcome = outcome.map(|finding| command.reply(finding));
         finished.push(ticket, outcome.map_err(error_text));
     }
 
     fn stored(self, _outcome: Stored<ChunkService>, _receipt: Option<Receipt<ChunkService>>) {
         // The queue takes no writes.
+    }
+
+    fn is_traced(&self) -> bool {
+        self.span.is_sampled()
+    }
+
+    fn trace_batch(&self, batch: &SentBatch) -> Option<Box<dyn BatchTrace<Self>>> {
+        self.span.begin_batch(batch)
+    }
+}
+
+impl Traced for ChunkWaiter {
+    fn span(&mut self) -> &mut RequestSpan {
+        &mut self.span
     }
 }
 

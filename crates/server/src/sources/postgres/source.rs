@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use busload_batch::{Loaded, Receipt, Refusal, Reply, RequestId, Stored};
+use busload_batch::{BatchTrace, Loaded, Receipt, Refusal, Reply, RequestId, SentBatch, Stored};
 use busload_pipeline::source::{
     Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
     Unsupported,
@@ -18,9 +18,12 @@ use busload_postgres::{Error, PgService, RowWrite, Settings, Table, TableStats};
 use bytes::Bytes;
 
 use super::answer::{self, Columns, RowCommand};
-use crate::sources::{
-    finished::FinishedAnswers,
-    requests::{OpenRequests, source_info},
+use crate::{
+    sources::{
+        finished::FinishedAnswers,
+        requests::{OpenRequests, source_info},
+    },
+    traces::{Outcome, RequestSpan, TableTracer, Traced},
 };
 
 /// The request queue's deadline is this much earlier than the pipeline's: only the queue knows
@@ -40,6 +43,7 @@ pub struct PostgresSource {
     timeout: Duration,
     deadline_margin: Duration,
     writable: bool,
+    tracer: TableTracer,
 }
 
 /// State that the adapter shares with its waiters.
@@ -56,6 +60,7 @@ pub struct PostgresWaiter {
     ticket: Ticket,
     command: RowCommand,
     context: Arc<WaiterContext>,
+    span: RequestSpan,
 }
 
 /// Reason why a request was not queued.
@@ -79,6 +84,7 @@ impl PostgresSource {
         table: Table<PostgresWaiter>,
         finished: Arc<FinishedAnswers>,
         origin: Instant,
+        tracer: TableTracer,
     ) -> Self {
         let context = WaiterContext { finished, columns: OnceLock::new() };
         Self {
@@ -90,6 +96,7 @@ impl PostgresSource {
             timeout: settings.timeout,
             deadline_margin: DEADLINE_MARGIN_MAX.min(settings.timeout / 4),
             writable: settings.writable,
+            tracer,
         }
     }
 }
@@ -101,17 +108,21 @@ impl PostgresSource {
         let columns = self.columns()?;
         let deadline = (self.origin + request.deadline).checked_sub(self.deadline_margin);
         let (command, write) = self.parse_command(request, columns)?;
-        let waiter =
-            PostgresWaiter { ticket: request.ticket, command, context: Arc::clone(&self.context) };
+        let span = self.tracer.sample(request.operation);
+        let context = Arc::clone(&self.context);
+        let waiter = PostgresWaiter { ticket: request.ticket, command, context, span };
         let submitted = match write {
             None => self.table.submit_load(key, waiter, deadline),
             Some(write) => self.table.submit_store(key, write, waiter, deadline),
         };
-        submitted.map_err(|refused| match refused.reason {
-            Refusal::Full { .. } => SubmitError::Full,
-            Refusal::Closed => SubmitError::Error(Error::Closed),
-            reason @ Refusal::TooLarge { .. } => {
-                SubmitError::Text(format!("{reason} (queue_bytes)"))
+        submitted.map_err(|refused| {
+            refused.waiter.span.end(Outcome::Refused);
+            match refused.reason {
+                Refusal::Full { .. } => SubmitError::Full,
+                Refusal::Closed => SubmitError::Error(Error::Closed),
+                reason @ Refusal::TooLarge { .. } => {
+                    SubmitError::Text(format!("{reason} (queue_bytes)"))
+                }
             }
         })
     }
@@ -253,14 +264,16 @@ impl WaiterContext {
 
 impl Reply<PgService> for PostgresWaiter {
     fn loaded(self, outcome: Loaded<PgService>) {
-        let Self { ticket, command, context } = self;
+        let Self { ticket, command, context, span } = self;
+        span.end(Outcome::of(&outcome));
         let columns = context.columns.get().expect("it was known before anybody waited");
         let answer = outcome.map(|row| answer::of_row(&command, row.as_ref(), columns));
         context.answer(ticket, answer.map_err(busload_postgres::read_error));
     }
 
     fn stored(self, outcome: Stored<PgService>, receipt: Option<Receipt<PgService>>) {
-        let Self { ticket, command, context } = self;
+        let Self { ticket, command, context, span } = self;
+        span.end(Outcome::of(&outcome));
         let outcome = outcome.map_err(busload_postgres::write_error);
         let count = match (outcome, receipt) {
             (Ok(outcome), Some(receipt)) => outcome.count(&receipt),
@@ -272,6 +285,20 @@ impl Reply<PgService> for PostgresWaiter {
             _ => SourceValue::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
         });
         context.answer(ticket, answer);
+    }
+
+    fn is_traced(&self) -> bool {
+        self.span.is_sampled()
+    }
+
+    fn trace_batch(&self, batch: &SentBatch) -> Option<Box<dyn BatchTrace<Self>>> {
+        self.span.begin_batch(batch)
+    }
+}
+
+impl Traced for PostgresWaiter {
+    fn span(&mut self) -> &mut RequestSpan {
+        &mut self.span
     }
 }
 
