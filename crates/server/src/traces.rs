@@ -47,6 +47,7 @@ pub struct SpanCounters {
 /// A waiter that may have the span of its request.
 pub trait Traced: Send + 'static {
     /// Returns the span of the request.
+    #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "no batch has a span"))]
     fn span(&mut self) -> &mut RequestSpan;
 }
 
