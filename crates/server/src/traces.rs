@@ -14,8 +14,8 @@
 //! type here is then empty or `None`.
 //!
 //! **Overload.** The queue of spans is bounded; further spans are dropped and counted, and no
-//! request waits. **Shutdown.** The collector has [`FLUSH_TIMEOUT`](limits::FLUSH_TIMEOUT) to take
-//! what is queued.
+//! request waits. **Shutdown.** The collector has two seconds to take what is
+//! queued.
 
 #[cfg(feature = "otel")]
 mod exporter;
