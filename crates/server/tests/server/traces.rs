@@ -8,17 +8,22 @@ use std::{
     thread,
 };
 
+use busload_chunks::ChunkAddress;
+use busload_proto::v1::{GetChunkRequest, chunks_client::ChunksClient};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest, common::v1::any_value::Value, trace::v1::Span,
 };
 use prost::Message;
+use rustix::process::Signal;
 use tempfile::tempdir;
+use tonic::transport::Endpoint;
 
 use crate::support::{
-    Server, busload,
+    Server, TIMEOUT, busload,
     client::command,
+    eventually,
     fixtures::{listed, table},
-    run,
+    run, serve,
 };
 
 const STORE: &str = "real-classic";
@@ -49,9 +54,9 @@ impl Collector {
         ["--otel-endpoint", &endpoint, "--otel-sample", "100%"].map(str::to_owned)
     }
 
-    /// Waits until nobody sends any more.
+    /// Waits for so many spans.
     fn spans(&self, count: usize) -> Vec<(String, Span)> {
-        (0..count).map(|_| self.spans.recv_timeout(crate::support::TIMEOUT).unwrap()).collect()
+        (0..count).map(|_| self.spans.recv_timeout(TIMEOUT).unwrap()).collect()
     }
 }
 
@@ -163,7 +168,7 @@ fn spans_arrive_while_the_server_runs_and_are_counted() {
     server.client().call(&["GET", &format!("db:{address}")]);
     let spans = collector.spans(2);
     assert!(spans.iter().all(|(service, _)| service == "busload"), "{spans:?}");
-    crate::support::eventually("both spans are counted as sent", || {
+    eventually("both spans are counted as sent", || {
         server.metric("busload_otel_spans_sent_total") == 2.0
     });
     assert_eq!(server.metric("busload_otel_spans_dropped_total"), 0.0);
@@ -176,7 +181,10 @@ fn a_collector_that_does_not_answer_holds_nothing_up() {
     let directory = tempdir().unwrap();
     let table = table("db", STORE, "disk_free=0");
     let flags = ["--otel-endpoint", &endpoint, "--otel-sample", "100%", "--table", &table];
-    let server = Server::start(directory.path(), &flags);
+    let mut command = serve(directory.path(), &flags);
+    // The exporter itself waits longer than the test.
+    command.env("OTEL_EXPORTER_OTLP_TIMEOUT", (5 * TIMEOUT).as_millis().to_string());
+    let mut server = Server::try_start(command).unwrap();
     let mut client = server.client();
     for chunk in listed(STORE).iter().take(20) {
         client.call(&["GET", &format!("db:{}", chunk.address)]);
@@ -184,7 +192,40 @@ fn a_collector_that_does_not_answer_holds_nothing_up() {
     // The collector holds the connection that it was sent spans on.
     let _held = silent.accept().unwrap();
     assert_eq!(client.text(&["PING"]), "PONG");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(0));
+    let said = server.said().join("\n");
+    assert!(said.contains("the collector of traces did not answer within 2s"), "{said}");
+}
+
+#[test]
+fn a_grpc_call_takes_the_parent_of_its_caller_and_whether_it_is_sampled() {
+    let collector = Collector::start();
+    let directory = tempdir().unwrap();
+    let mut flags = collector.flags().to_vec();
+    flags.extend(["--table".to_owned(), table("db", STORE, "disk_free=0")]);
+    let server = Server::start(directory.path(), &strings(&flags));
+    let address = listed(STORE)[0].address.parse::<ChunkAddress>().unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.address("http")));
+        let mut client = ChunksClient::new(endpoint.unwrap().connect().await.unwrap());
+        for (trace, is_sampled) in [("a", "01"), ("b", "00")] {
+            let mut call = tonic::Request::new(GetChunkRequest {
+                store: "db".into(),
+                address: address.0.to_vec().into(),
+                ..GetChunkRequest::default()
+            });
+            let header = format!("00-{}-{}-{is_sampled}", trace.repeat(32), "c".repeat(16));
+            call.metadata_mut().insert("traceparent", header.parse().unwrap());
+            assert!(client.get_chunk(call).await.unwrap().into_inner().found);
+        }
+    });
     assert_eq!(server.stop().code(), Some(0));
+    let spans: Vec<Span> = collector.spans.try_iter().map(|(_, span)| span).collect();
+    let [call] = &spans[..] else { panic!("one call was sampled: {spans:?}") };
+    assert_eq!((call.name.as_str(), &call.trace_id), ("GetChunk", &vec![0xaa; 16]));
+    assert_eq!(call.parent_span_id, [0xcc; 8]);
+    assert_eq!(attribute(call, "busload.outcome"), Value::StringValue("ok".into()));
 }
 
 #[test]
