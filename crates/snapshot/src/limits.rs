@@ -65,9 +65,13 @@ pub const CPU_PERCENT_SINGLE: u32 = 10;
 pub const PAUSE_MAX_MS: u64 = 100;
 
 /// Length of the log behind the last snapshot, in percent of the contents, above which a snapshot
-/// sorts it into a file and has the priority of the other threads, and from which its share grows
-/// with the log.
+/// that begins sorts it into a file and has the priority of the other threads, and from which its
+/// share grows with the log.
 pub const CATCH_UP_PERCENT: u64 = 200;
+
+/// A snapshot that began with a shorter log begins anew like this when the log is so many times as
+/// long as that.
+pub const GIVE_WAY_FACTOR: u64 = 4;
 
 /// Interval at which the thread looks how much the log has grown.
 pub const LOOK_INTERVAL_MS: u64 = 500;

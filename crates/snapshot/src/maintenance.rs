@@ -14,9 +14,9 @@ use crate::{
     MakeError, Pacer, Reading, Snapshot, SnapshotError, Stopped, Summary, Wanted,
     format::lsn_of_name,
     limits::{
-        CATCH_UP_PERCENT, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, KEPT_COUNT, LOG_BYTES_MIN,
-        LOOK_INTERVAL_MS, NOTED_FRACTION, NOTED_RECORDS_MAX, PROGRESS_INTERVAL_MS,
-        RETRY_INTERVAL_MS,
+        CATCH_UP_PERCENT, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, GIVE_WAY_FACTOR,
+        KEPT_COUNT, LOG_BYTES_MIN, LOOK_INTERVAL_MS, NOTED_FRACTION, NOTED_RECORDS_MAX,
+        PROGRESS_INTERVAL_MS, RETRY_INTERVAL_MS,
     },
     make, newest_first, partition_bits,
     writer::discard,
@@ -250,8 +250,8 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
 
     /// Makes snapshots until [`Control::stop`], each in a thread of its own that first calls
     /// `lower_priority`. While the log is long beside the contents, this thread makes them, and one
-    /// that was begun before is given up: a thread with a lower priority than busy ones would never
-    /// keep up, and cannot raise it.
+    /// that was begun before is given up when the log is [`GIVE_WAY_FACTOR`] times as long as that:
+    /// a thread with a lower priority than busy ones would never keep up, and cannot raise it.
     pub fn run(mut self, lower_priority: fn())
     where
         D: Send,
@@ -314,6 +314,12 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         self.catch_up_bytes() < self.log_bytes()
     }
 
+    /// Returns whether a snapshot that gives way to the other threads has fallen so far behind that
+    /// it must begin anew without doing so.
+    fn must_begin_anew(&self) -> bool {
+        self.gives_way && self.catch_up_bytes().saturating_mul(GIVE_WAY_FACTOR) < self.log_bytes()
+    }
+
     /// Returns the length of the log from which the share of the processor grows.
     fn catch_up_bytes(&self) -> u64 {
         // There may be no snapshot yet whose length says how much there is to do.
@@ -338,7 +344,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         let began = self.clock.now();
         self.control.change(|status| status.running = true);
         let made = self.make(pause);
-        if self.gives_way && self.is_behind() && matches!(made, Err(MakeError::Stopped(_))) {
+        if self.must_begin_anew() && matches!(made, Err(MakeError::Stopped(_))) {
             log::debug!("the log grows faster than a snapshot is made beside: it begins anew");
             return self.control.change(|status| status.running = false);
         }
@@ -434,12 +440,13 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
     }
 
     fn make_paced(&self, wanted: Wanted, pause: Pause<'_>) -> Result<Option<Summary>, MakeError> {
-        let catch_up_bytes = self.catch_up_bytes().max(1);
+        let factor = if self.gives_way { GIVE_WAY_FACTOR } else { 1 };
+        let grows_from = self.catch_up_bytes().max(1).saturating_mul(factor);
         let share = || {
-            let growth = self.log_bytes() as f64 / catch_up_bytes as f64;
+            let growth = self.log_bytes() as f64 / grows_from as f64;
             f64::from(self.settings.cpu_percent) / 100.0 * growth.max(1.0)
         };
-        let mut pause = |time| match self.gives_way && self.is_behind() {
+        let mut pause = |time| match self.must_begin_anew() {
             true => Err(Stopped),
             false => pause(time),
         };
