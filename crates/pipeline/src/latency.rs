@@ -19,7 +19,10 @@
 //! writes the requests. So every histogram has one writer.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -166,6 +169,8 @@ pub struct TableLatencies {
     /// Kind of the table; `server` for [`NO_TABLE`].
     pub kind: &'static str,
     families: [FamilyLatencies; Family::ALL.len()],
+    /// Says that there is no such table any more.
+    is_gone: AtomicBool,
 }
 
 impl TableLatencies {
@@ -213,17 +218,32 @@ impl Latencies {
     /// Adds a table, unless it is there; returns its slot.
     pub(crate) fn add_table(&self, name: &str, kind: &'static str) -> TableSlot {
         let mut tables = self.lock();
-        let found = tables.iter().position(|table| table.name == name);
+        let found = tables.iter().position(|table| (&*table.name, table.kind) == (name, kind));
         let slot = found.unwrap_or_else(|| {
-            let (name, families) = (name.to_owned(), Default::default());
-            tables.push(Arc::new(TableLatencies { name, kind, families }));
+            let (name, families, is_gone) = (name.to_owned(), Default::default(), false.into());
+            tables.push(Arc::new(TableLatencies { name, kind, families, is_gone }));
             tables.len() - 1
         });
+        tables[slot].is_gone.store(false, Ordering::Relaxed);
         TableSlot(u16::try_from(slot).expect("there are fewer tables than ids of tables"))
     }
 
-    /// Returns the latencies of all tables: that of requests without a key, memory tables, sources.
+    /// Notes that there is no table of this name any more. It keeps its slot.
+    pub(crate) fn remove_table(&self, name: &str) {
+        for table in self.lock().iter().filter(|table| table.name == name) {
+            table.is_gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the latencies of all tables that there are: that of requests without a key, memory
+    /// tables, sources.
     pub fn tables(&self) -> Vec<Arc<TableLatencies>> {
+        let is_there = |table: &&Arc<TableLatencies>| !table.is_gone.load(Ordering::Relaxed);
+        self.lock().iter().filter(is_there).cloned().collect()
+    }
+
+    /// Returns the latencies of all tables that there were, by slot.
+    pub(crate) fn tables_by_slot(&self) -> Vec<Arc<TableLatencies>> {
         self.lock().clone()
     }
 
@@ -317,5 +337,11 @@ mod tests {
         assert_eq!(latencies.add_table("default", "memory"), slot);
         let tables = latencies.tables();
         assert_eq!((tables.len(), &*tables[slot.index()].name), (2, "default"));
+        latencies.remove_table("default");
+        assert_eq!((latencies.tables().len(), latencies.tables_by_slot().len()), (1, 2));
+        assert_ne!(latencies.add_table("default", "postgres"), slot);
+        latencies.remove_table("default");
+        assert_eq!(latencies.add_table("default", "memory"), slot);
+        assert_eq!(latencies.tables().len(), 2);
     }
 }

@@ -274,6 +274,13 @@ pub const CONFIG_REQUEST_BYTES_MAX: u64 = 1 << 31;
 /// Bytes of a name that a client gives itself or its library, and of its library's version.
 pub const CLIENT_NAME_BYTES_MAX: usize = 4 * 1024;
 
+/// Number of requests to a table that wait while a reload replaces its source; further ones are
+/// refused.
+pub const HELD_REQUESTS_MAX: usize = 16 * 1024;
+
+/// Bytes of keys and arguments of these requests; a request beyond is refused.
+pub const HELD_REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Number of named tables that may exist.
 pub const TABLE_COUNT_MAX: usize = 4096;
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  CONFIG RELOAD, SIGHUP --request--> Reloads --wait--> thread of the server: reads, compares
 //!        ^                                                | Order, one at a time
-//!        +------ outcome <-------- Reloads <--answer------+--> tx runs it between two turns
+//!        +------ outcome <-------- Reloads <--answer------+--> tx runs it in its turns, to its end
 //! ```
 //!
 //! tx never waits for a reload: CONFIG RELOAD is a sliced command that looks whether it has ended.
@@ -89,8 +89,19 @@ impl Reloads {
     }
 }
 
-/// Change of tx by another thread.
-pub type Order = Box<dyn FnOnce(&mut Tx) + Send>;
+/// Change of tx by another thread, which tx calls once per turn until it is done.
+pub type Order = Box<dyn FnMut(&mut Tx) -> OrderStep + Send>;
+
+/// Result of a turn of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderStep {
+    /// The order is done.
+    Done,
+    /// There is more to do, in the next turn.
+    NextTurn,
+    /// Something else must end first: the order is called again after a moment.
+    Later,
+}
 
 /// Place for one order, which tx takes between two turns.
 #[derive(Default)]
@@ -157,9 +168,10 @@ mod tests {
     fn there_is_place_for_one_order() {
         let slot = OrderSlot::default();
         assert!(slot.take().is_none());
-        assert!(slot.put(Box::new(|_| {})).is_ok());
-        assert!(slot.put(Box::new(|_| {})).is_err());
+        let order = || Box::new(|_: &mut Tx| OrderStep::Done);
+        assert!(slot.put(order()).is_ok());
+        assert!(slot.put(order()).is_err());
         assert!(slot.take().is_some() && slot.take().is_none());
-        assert!(slot.put(Box::new(|_| {})).is_ok());
+        assert!(slot.put(order()).is_ok());
     }
 }

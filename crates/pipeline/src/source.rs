@@ -6,7 +6,7 @@
 //! consistent stays inside its source. Operations on one key take effect in the order of
 //! submission: a read waits for an earlier unfinished write of that key.
 
-use std::{borrow::Cow, time::Duration};
+use std::{any::Any, borrow::Cow, time::Duration};
 
 use busload_io::ConnId;
 use bytes::Bytes;
@@ -159,7 +159,7 @@ pub struct SourceInfo {
 
 /// Answers requests for keys that are not in memory. None of its functions blocks: a source works
 /// on other threads, or in a runtime that runs while the pipeline's thread waits.
-pub trait Source: Send {
+pub trait Source: Any + Send {
     /// Accepts a request, or fails because the request queue is full. It may wait for
     /// [`Source::flush`] before it does anything.
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full>;

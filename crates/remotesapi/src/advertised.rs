@@ -30,7 +30,7 @@ pub struct Answer {
     pub addresses: Arc<[ChunkAddress]>,
     /// Locations of these chunks, and the resources that hold them.
     pub chunks: Arc<ChunkLocations>,
-    /// Index of the repository that holds them.
+    /// Number of the repository that holds them.
     pub repository: usize,
     /// Builder of that repository's URLs.
     pub urls: UrlBuilder,

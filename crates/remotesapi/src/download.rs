@@ -105,7 +105,7 @@ impl Downloads {
         let target =
             Target::parse(request).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, PATHS))?;
         let (repository, key) = self.repository(&target)?;
-        let answer = self.answer_from((repository, key), &target, request, arrived).await;
+        let answer = self.answer_from((&repository, key), &target, request, arrived).await;
         answer.inspect_err(|refusal| {
             // Clients print at most the status of a refused download, so the text is logged here.
             if refusal.status.is_server_error() {
@@ -147,7 +147,7 @@ impl Downloads {
 
     /// Checks the key and finds the repository, in this order: a client without the key learns
     /// nothing about tables.
-    fn repository(&self, target: &Target<'_>) -> Result<(&Repository, KeyCheck), Refusal> {
+    fn repository(&self, target: &Target<'_>) -> Result<(Arc<Repository>, KeyCheck), Refusal> {
         let host = &self.remotesapi.host;
         let key = host.check_key(target.table, target.key);
         if key == KeyCheck::Wrong {
@@ -158,7 +158,7 @@ impl Downloads {
         let repositories = host.repositories();
         let repositories = repositories.ok_or_else(|| Refusal::later("busload is starting"))?;
         let named = repositories.iter().find(|repository| repository.name == target.table);
-        let repository = named.ok_or_else(|| {
+        let repository = named.cloned().ok_or_else(|| {
             let text = format!("no table of kind chunks has the name \"{}\"", Shown(target.table));
             Refusal::new(StatusCode::NOT_FOUND, text)
         })?;

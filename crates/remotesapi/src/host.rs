@@ -10,9 +10,9 @@ use tonic::Extensions;
 
 /// The server that mounts the protocol.
 pub trait Host: fmt::Debug + Send + Sync {
-    /// Returns the repositories, or none as long as their stores have not started. Their order
-    /// never changes.
-    fn repositories(&self) -> Option<&[Arc<Repository>]>;
+    /// Returns the repositories that there are now, or none as long as their stores have not
+    /// started.
+    fn repositories(&self) -> Option<Repositories>;
 
     /// Returns the runtime of the stores, or none after they have stopped.
     fn runtime(&self) -> Option<Handle>;
@@ -39,6 +39,9 @@ pub trait Host: fmt::Debug + Send + Sync {
     fn wall_ms(&self) -> i64;
 }
 
+/// Repositories at some moment.
+pub type Repositories = Arc<[Arc<Repository>]>;
+
 /// A chunk store that clients see as a repository.
 #[derive(Clone, Debug)]
 pub struct Repository {
@@ -56,6 +59,9 @@ pub struct Repository {
     pub store: Store,
     /// Times of downloads, by their kind.
     pub times: Arc<CallTimes>,
+    /// Number that no other repository of the process has, not even one that has its name at
+    /// another time.
+    pub number: usize,
 }
 
 /// Kind of chunk locations that the server advertises to Dolt's clients.

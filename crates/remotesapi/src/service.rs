@@ -78,7 +78,7 @@ impl Batched for LocationRequest {
     }
 
     fn goes_with(&self, first: &Self) -> bool {
-        self.target.position() == first.target.position()
+        self.target.number() == first.target.number()
     }
 }
 
@@ -177,7 +177,7 @@ impl Service {
             let Service { remotesapi, encoding_memory } = &service;
             let encoder = Encoder { bundles: &remotesapi.bundles, memory: encoding_memory };
             let chunks = Arc::new(locate(encoder, &asked, (layout, &addresses)).await?);
-            let (addresses, repository) = (Arc::from(addresses), asked.position());
+            let (addresses, repository) = (Arc::from(addresses), asked.number());
             let answer = |entries| {
                 let (addresses, chunks) = (Arc::clone(&addresses), Arc::clone(&chunks));
                 let answer = Answer { entries, addresses, chunks, repository, urls: urls.clone() };

@@ -71,8 +71,6 @@ pub struct Caller {
 pub struct Target {
     host: Arc<dyn Host>,
     repository: Arc<Repository>,
-    /// Index of the repository among all.
-    position: usize,
     deadline: Deadline,
     base: Option<String>,
 }
@@ -103,8 +101,7 @@ impl Remotesapi {
         let repositories = self.host.repositories();
         let repositories =
             repositories.ok_or_else(|| Refusal::unavailable("busload is starting"))?;
-        let position = position(repositories, &path)?;
-        let repository = Arc::clone(&repositories[position]);
+        let repository = find(&repositories, &path)?;
         if caller.unreadable.contains(&repository.name) {
             let name = &repository.name;
             return Err(Refusal::permission_denied(format!(
@@ -114,7 +111,6 @@ impl Remotesapi {
         }
         Ok(Target {
             host: Arc::clone(&self.host),
-            position,
             deadline: caller.deadline.with_timeout(repository.timeout),
             repository,
             base: caller.base.clone(),
@@ -130,9 +126,9 @@ impl Caller {
 }
 
 impl Target {
-    /// Returns the index of the repository among all.
-    pub fn position(&self) -> usize {
-        self.position
+    /// Returns the number that the repository alone has.
+    pub fn number(&self) -> usize {
+        self.repository.number
     }
 
     pub fn store(&self) -> &Store {
@@ -227,11 +223,14 @@ fn path(message: &impl RepositoryRequest) -> Result<String, Refusal> {
 }
 
 /// Returns the repository of this name, else the one that has this path among its others.
-fn position(repositories: &[Arc<Repository>], path: &str) -> Result<usize, Refusal> {
-    let named = || repositories.iter().position(|repository| repository.name == path);
+fn find(repositories: &[Arc<Repository>], path: &str) -> Result<Arc<Repository>, Refusal> {
+    let named = || repositories.iter().find(|repository| repository.name == path);
     let is_path = |given: &String| given.trim_matches('/') == path;
-    let known = || repositories.iter().position(|repository| repository.paths.iter().any(is_path));
-    named().or_else(known).ok_or_else(|| Refusal::not_found(unknown_path(repositories, path)))
+    let known = || repositories.iter().find(|repository| repository.paths.iter().any(is_path));
+    named()
+        .or_else(known)
+        .cloned()
+        .ok_or_else(|| Refusal::not_found(unknown_path(repositories, path)))
 }
 
 fn unknown_path(repositories: &[Arc<Repository>], path: &str) -> String {

@@ -18,7 +18,7 @@ use tonic::Extensions;
 
 use crate::{
     Remotesapi,
-    host::{DoltLayout, Host, KeyCheck, Repository},
+    host::{DoltLayout, Host, KeyCheck, Repositories, Repository},
     stats::RemotesapiStats,
 };
 
@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// A host whose stores start when the test says so.
 #[derive(Debug, Default)]
 pub struct TestHost {
-    repositories: OnceLock<Vec<Arc<Repository>>>,
+    repositories: OnceLock<Repositories>,
     runtime: Mutex<Option<Runtime>>,
     asks_for_keys: AtomicBool,
 }
@@ -44,7 +44,7 @@ impl TestHost {
     pub fn serve(&self, directory: &Path, repositories: &[(&str, &[&str])]) {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let url = format!("file://{}", directory.display());
-        let repository = |(name, paths): &(&str, &[&str])| {
+        let repository = |(number, (name, paths)): (usize, &(&str, &[&str]))| {
             let settings = settings(name, &url, runtime.handle().clone());
             Arc::new(Repository {
                 name: (*name).to_owned(),
@@ -54,16 +54,18 @@ impl TestHost {
                 layout: DoltLayout::Files,
                 store: Store::start(settings).unwrap(),
                 times: Arc::default(),
+                number,
             })
         };
-        self.repositories.set(repositories.iter().map(repository).collect()).unwrap();
+        let repositories = repositories.iter().enumerate().map(repository).collect();
+        self.repositories.set(repositories).unwrap();
         *self.runtime.lock().unwrap() = Some(runtime);
     }
 
     /// Closes the stores and ends their runtime.
     pub fn stop(&self) {
         let Some(runtime) = self.runtime.lock().unwrap().take() else { return };
-        for repository in self.repositories.get().into_iter().flatten() {
+        for repository in self.repositories.get().iter().flat_map(|all| all.iter()) {
             runtime.block_on(repository.store.close());
         }
         runtime.shutdown_background();
@@ -81,8 +83,8 @@ impl TestHost {
 }
 
 impl Host for TestHost {
-    fn repositories(&self) -> Option<&[Arc<Repository>]> {
-        self.repositories.get().map(Vec::as_slice)
+    fn repositories(&self) -> Option<Repositories> {
+        self.repositories.get().cloned()
     }
 
     fn runtime(&self) -> Option<Handle> {
@@ -145,7 +147,7 @@ impl Served {
     }
 
     pub fn store(&self) -> &Store {
-        &self.host.repositories().unwrap()[0].store
+        &self.host.repositories.get().unwrap()[0].store
     }
 
     /// Returns another server for the same stores, as after a restart.

@@ -5,7 +5,8 @@
 //!                                             +--> runtime `chunks`: opens, reads, fills, polls
 //! ```
 //!
-//! Only the runtime's threads wait for stores, never those of the pipeline or of HTTP.
+//! Only the runtime's threads wait for stores, never those of the pipeline or of HTTP. A reload
+//! adds and removes tables; who reads the list keeps what was there.
 //!
 //! **Start.** All stores open at the same time; the start waits for the first attempts, at most
 //! [`FIRST_ATTEMPT_TIMEOUT`], and then serves, whatever their outcome. **Shutdown.** Each store
@@ -14,7 +15,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -48,9 +52,20 @@ pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the 
 
 /// The chunk stores of the configuration.
 pub struct ChunkStores {
-    tables: Vec<ChunkTable>,
-    /// None if there are no stores, or after [`ChunkStores::stop`].
-    runtime: Mutex<Option<Runtime>>,
+    /// Tables in the order in which they came. A reload replaces the list.
+    tables: RwLock<Tables>,
+    runtime: Mutex<StoresRuntime>,
+}
+
+/// Chunk tables at some moment.
+pub type Tables = Arc<[Arc<ChunkTable>]>;
+
+/// The runtime of all stores.
+enum StoresRuntime {
+    /// There has been no store yet.
+    Unneeded,
+    Running(Runtime),
+    Stopped,
 }
 
 /// A chunk store that is served as a table.
@@ -62,60 +77,115 @@ pub struct ChunkTable {
     pub queue: ChunkQueue,
     /// Times of gRPC calls and downloads.
     pub times: Arc<CallTimes>,
+    /// Number that no other table has, not even one of the same name at another time.
+    pub number: usize,
 }
+
+/// Number of the next table.
+static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 impl ChunkStores {
     /// Starts to open all stores. Fails on a setting that makes no sense, or when another process
     /// uses a cache's directory.
     pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
-        if settings.is_empty() {
-            return Ok(Self { tables: Vec::new(), runtime: Mutex::new(None) });
-        }
-        let runtime = runtime()?;
-        let mut tables = Vec::with_capacity(settings.len());
+        let runtime = Mutex::new(StoresRuntime::Unneeded);
+        let stores = Self { tables: RwLock::new(Arc::default()), runtime };
         for settings in settings {
-            log::info!("table {}: {}", settings.name, settings.describe());
-            let store = start_store(settings, &runtime)?;
-            tables.push(ChunkTable::start(settings, store, &runtime)?);
+            stores.add(stores.open(settings)?);
         }
-        Ok(Self { tables, runtime: Mutex::new(Some(runtime)) })
+        Ok(stores)
     }
 
-    /// Returns the store of this name.
-    pub fn get(&self, name: &str) -> Option<&Store> {
-        self.tables.iter().find(|table| table.settings.name == name).map(|table| &table.store)
+    /// Starts to open the store of a table, which [`ChunkStores::add`] then serves. Fails as
+    /// [`ChunkStores::start`] does.
+    pub fn open(&self, settings: &ChunksSettings) -> Result<Arc<ChunkTable>, Failure> {
+        log::info!("table {}: {}", settings.name, settings.describe());
+        let runtime = self.start_runtime()?;
+        let store = start_store(settings, &runtime)?;
+        ChunkTable::start(settings, store, &runtime).map(Arc::new)
     }
 
-    /// Returns the stores in the order of the configuration.
-    pub fn iter(&self) -> impl Iterator<Item = &Store> {
-        self.tables.iter().map(|table| &table.store)
+    /// Serves a table from now on, in the place of the one of its name if there is one.
+    pub fn add(&self, table: Arc<ChunkTable>) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = tables.to_vec();
+        match changed.iter_mut().find(|other| other.settings.name == table.settings.name) {
+            Some(other) => *other = table,
+            None => changed.push(table),
+        }
+        *tables = changed.into();
     }
 
-    /// Returns the stores with their settings and queues.
-    pub fn tables(&self) -> &[ChunkTable] {
-        &self.tables
+    /// Serves the table of this name no longer, and returns it.
+    pub fn remove(&self, name: &str) -> Option<Arc<ChunkTable>> {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = tables.to_vec();
+        let position = changed.iter().position(|table| table.settings.name == name)?;
+        let removed = changed.remove(position);
+        *tables = changed.into();
+        Some(removed)
     }
 
-    /// Returns a handle of the runtime, unless there are no stores or they have stopped.
+    /// Returns the table of this name.
+    pub fn get(&self, name: &str) -> Option<Arc<ChunkTable>> {
+        self.tables().iter().find(|table| table.settings.name == name).cloned()
+    }
+
+    /// Returns the tables that are served now.
+    pub fn tables(&self) -> Tables {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns a handle of the runtime, unless there was no store yet or they have stopped.
     pub fn handle(&self) -> Option<Handle> {
-        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        runtime.as_ref().map(|runtime| runtime.handle().clone())
+        match &*self.runtime() {
+            StoresRuntime::Running(runtime) => Some(runtime.handle().clone()),
+            StoresRuntime::Unneeded | StoresRuntime::Stopped => None,
+        }
+    }
+
+    /// Starts the runtime unless it runs.
+    fn start_runtime(&self) -> Result<Handle, Failure> {
+        let mut state = self.runtime();
+        if matches!(*state, StoresRuntime::Unneeded) {
+            *state = StoresRuntime::Running(runtime()?);
+        }
+        match &*state {
+            StoresRuntime::Running(runtime) => Ok(runtime.handle().clone()),
+            StoresRuntime::Unneeded | StoresRuntime::Stopped => {
+                Err(Failure::run("the chunk stores have stopped"))
+            }
+        }
+    }
+
+    fn runtime(&self) -> MutexGuard<'_, StoresRuntime> {
+        self.runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every store has tried to open once, or its time is over. Blocks, so it must not
     /// be called on a runtime's thread.
     pub fn wait_for_first_attempts(&self) {
         let Some(handle) = self.handle() else { return };
-        handle.block_on(join_all(self.tables.iter().map(ChunkTable::wait_for_first_attempt)));
+        let tables = self.tables();
+        handle.block_on(join_all(tables.iter().map(|table| table.wait_for_first_attempt())));
+    }
+
+    /// Closes the store of a table that was removed. Blocks, so it must not be called on a
+    /// runtime's thread.
+    pub fn close(&self, table: &ChunkTable) {
+        if let Some(handle) = self.handle() {
+            handle.block_on(close(table.store.clone()));
+        }
     }
 
     /// Closes all stores at the same time, each within [`STOP_GRACE`]; later requests fail. Blocks,
     /// so it must not be called on a runtime's thread.
     pub fn stop(&self) {
-        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(runtime) = runtime else { return };
+        let state = std::mem::replace(&mut *self.runtime(), StoresRuntime::Stopped);
+        let StoresRuntime::Running(runtime) = state else { return };
+        let tables = self.tables();
         let closing: Vec<_> =
-            self.iter().cloned().map(|store| runtime.spawn(close(store))).collect();
+            tables.iter().map(|table| runtime.spawn(close(table.store.clone()))).collect();
         runtime.block_on(async {
             for closing in closing {
                 // A task that panicked has reported it already.
@@ -128,16 +198,29 @@ impl ChunkStores {
 }
 
 impl ChunkTable {
-    fn start(settings: &ChunksSettings, store: Store, runtime: &Runtime) -> Result<Self, Failure> {
+    fn start(settings: &ChunksSettings, store: Store, runtime: &Handle) -> Result<Self, Failure> {
         let _entered = runtime.enter();
         let ChunksSettings { name, timeout, queue_requests, .. } = settings;
         let form = sources::form_of(settings);
         let queue = sources::start_queue(store.clone(), form, *timeout, *queue_requests);
         let queue = queue.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
-        Ok(Self { settings: settings.clone(), store, queue, times: Arc::default() })
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { settings: settings.clone(), store, queue, times: Arc::default(), number })
     }
 
-    async fn wait_for_first_attempt(&self) {
+    /// Makes a table with other settings of the same store, and with the times of this one. Fails
+    /// on a setting that makes no sense.
+    pub fn with_settings(
+        &self,
+        settings: &ChunksSettings,
+        runtime: &Handle,
+    ) -> Result<Self, Failure> {
+        let times = Arc::clone(&self.times);
+        Ok(Self { times, ..Self::start(settings, self.store.clone(), runtime)? })
+    }
+
+    /// Waits until the store has tried to open once, or its time is over.
+    pub async fn wait_for_first_attempt(&self) {
         let timeout = FIRST_ATTEMPT_TIMEOUT.min(self.settings.timeout);
         // The store itself reports why it could not be opened.
         if tokio::time::timeout(timeout, self.store.opened()).await.is_err() {
@@ -151,16 +234,17 @@ impl ChunkTable {
 
 impl fmt::Debug for ChunkStores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.tables.iter().map(|table| &table.settings.name)).finish()
+        let tables = self.tables();
+        f.debug_list().entries(tables.iter().map(|table| &table.settings.name)).finish()
     }
 }
 
 /// Starts to open one store. Reports a URL that makes no sense as a mistake in the configuration.
-pub fn start_store(settings: &ChunksSettings, runtime: &Runtime) -> Result<Store, Failure> {
+pub fn start_store(settings: &ChunksSettings, runtime: &Handle) -> Result<Store, Failure> {
     let name = &settings.name;
-    let checked = settings.check_url(runtime.handle().clone());
+    let checked = settings.check_url(runtime.clone());
     checked.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
-    let started = Store::start(settings.of_store(runtime.handle().clone()));
+    let started = Store::start(settings.of_store(runtime.clone()));
     started.map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))
 }
 

@@ -45,7 +45,9 @@ use busload_postgres::Environment;
 use busload_snapshot::limits::CPU_PERCENT_SINGLE;
 use busload_tls::Identity;
 
-pub use changes::{Changes, OnReload, TableChange, TableDifference, changes, on_reload};
+pub use changes::{
+    Changes, OnReload, TableChange, TableDifference, TableSettingsRef, changes, on_reload, table_of,
+};
 pub use chunks::{ChunksSettings, Contents};
 #[cfg(test)]
 pub use options::OPTION_KEYS;

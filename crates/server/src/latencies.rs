@@ -44,10 +44,10 @@ pub fn read(status: &Status) -> Vec<Latencies> {
     all
 }
 
-fn of_sources(status: &Status) -> HashMap<&str, Arc<QueueLatencies>> {
-    let postgres = status.postgres().iter().map(|table| (&*table.name, table.latencies()));
-    let stores = status.chunk_stores().map_or(&[][..], |stores| stores.tables());
-    let chunks = stores.iter().map(|table| (&*table.settings.name, table.queue.latencies()));
+fn of_sources(status: &Status) -> HashMap<String, Arc<QueueLatencies>> {
+    let (postgres, chunks) = (status.postgres(), status.chunk_tables());
+    let postgres = postgres.iter().map(|table| (table.name.clone(), table.latencies()));
+    let chunks = chunks.iter().map(|table| (table.settings.name.clone(), table.queue.latencies()));
     postgres.chain(chunks).collect()
 }
 

@@ -4,32 +4,35 @@
 //! ```text
 //!  SIGHUP, CONFIG RELOAD --> thread `reload`: Config::load_again --> changes --> apply
 //!                              |                                      |--> log levels, certificate
-//!                              |                                      `--> tx: limits, users,
-//!                              |                                           memory tables
+//!                              |                                      |--> tx: limits, users
+//!                              |                                      `--> `tables`: tx, Postgres,
+//!                              |                                           chunk stores
 //!                              `--> one outcome: log, service manager, reply
 //! ```
 //!
 //! A configuration that could not be started with changes nothing.
 
+mod tables;
+
 use std::{
     fmt::Display,
     sync::{Arc, mpsc},
-    task::Waker,
     thread,
 };
 
 use busload_acl::UserFile;
 use busload_pipeline::{
-    reload::ReloadOutcome,
-    settings::SyncMode,
-    tx::{NewLimits, Signals, Tx},
+    reload::{OrderStep, ReloadOutcome},
+    tx::{NewLimits, Tx},
 };
 
 use crate::{
-    config::{Changes, Config, TableChange, TableDifference, changes},
+    chunk_stores::ChunkStores,
+    config::{Changes, Config, changes},
     failure::Failure,
     logger,
     service_manager::ServiceManager,
+    sources::{Pipeline, PostgresTables},
     users_file::AclFile,
 };
 
@@ -43,9 +46,9 @@ pub struct Reloader {
 
 /// The running server, to which a reload applies changes.
 pub struct Running {
-    pub signals: Arc<Signals>,
-    /// Waker of the thread of tx.
-    pub tx: Waker,
+    pub pipeline: Pipeline,
+    pub postgres: Arc<PostgresTables>,
+    pub chunk_stores: Arc<ChunkStores>,
     /// Most connections that may be allowed.
     pub clients_max_at_start: u32,
 }
@@ -68,10 +71,10 @@ impl Reloader {
 
     /// Starts the thread that serves requests for reloads.
     pub fn start(mut self, server: Running, manager: ServiceManager) -> Result<(), Failure> {
-        server.signals.reloads.serve();
+        server.pipeline.signals.reloads.serve();
         let served = move || {
             loop {
-                let request = server.signals.reloads.wait();
+                let request = server.pipeline.signals.reloads.wait();
                 manager.reloading();
                 let outcome = self.reload(&server);
                 let said = match &outcome {
@@ -85,7 +88,7 @@ impl Reloader {
                     }
                 };
                 manager.ready(&format_args!("ready; {said}"));
-                server.signals.reloads.answer(request, outcome);
+                server.pipeline.signals.reloads.answer(request, outcome);
             }
         };
         let spawned = thread::Builder::new().name("reload".into()).spawn(served);
@@ -110,9 +113,7 @@ impl Reloader {
         self.read_certificate(&found, &mut report);
         self.read_users(&found, server, &mut report);
         let mut fixed: Vec<String> = found.fixed.iter().map(ToString::to_string).collect();
-        for table in &found.tables {
-            fixed.extend(self.apply_table(table, &new, server, &mut report));
-        }
+        fixed.extend(self.apply_tables(&found.tables, &new, server, &mut report));
         report.needs_restart(fixed);
         report.outcome()
     }
@@ -172,39 +173,6 @@ impl Reloader {
         }
     }
 
-    /// Applies what can be applied of a table that has changed; returns the rest.
-    fn apply_table(
-        &mut self,
-        change: &TableChange,
-        new: &Config,
-        server: &Running,
-        report: &mut Report,
-    ) -> Option<String> {
-        let TableChange { name, difference } = change;
-        let mut running = self.running.settings.tables.iter_mut();
-        let running = running.find(|table| table.name == *name);
-        let new = new.settings.tables.iter().find(|table| table.name == *name);
-        let (Some(running), Some(new), TableDifference::Changed(settings)) =
-            (running, new, difference)
-        else {
-            return Some(change.to_string());
-        };
-        // A table that is logged only from now on, or no more, needs other contents of the log.
-        let same_log = (running.sync == SyncMode::Off) == (new.sync == SyncMode::Off);
-        let applies = |setting: &&str| *setting == "memory_max" || *setting == "sync" && same_log;
-        let (applied, rest): (Vec<&str>, Vec<&str>) = settings.iter().copied().partition(applies);
-        if !applied.is_empty() {
-            if same_log {
-                running.sync = new.sync;
-            }
-            running.memory_max = new.memory_max;
-            let (name, sync, memory_max) = (name.clone(), running.sync, running.memory_max);
-            report.done.push(format!("changed table {name} ({})", applied.join(", ")));
-            server.change(move |tx| tx.change_table(&name, sync, memory_max));
-        }
-        (!rest.is_empty()).then(|| format!("table {name} ({})", rest.join(", ")))
-    }
-
     /// Reads the files of the certificate again, if they are still the same ones.
     fn read_certificate(&self, found: &Changes, report: &mut Report) {
         let Some(identity) = &self.running.tls else { return };
@@ -251,18 +219,31 @@ impl Reloader {
 }
 
 impl Running {
-    /// Has tx make a change, and waits until it has. At a shutdown tx may not do it any more; the
-    /// process then ends without this thread.
+    /// Has tx make a change, and waits until it has.
     fn change(&self, change: impl FnOnce(&mut Tx) + Send + 'static) {
+        let mut change = Some(change);
+        // At a shutdown nothing needs to change any more.
+        let _ = self.ask(move |tx| change.take().map(|change| change(tx)).ok_or(OrderStep::Done));
+    }
+
+    /// Calls `order` in one turn of tx after the other until it returns a value. Returns none if tx
+    /// ends before.
+    fn ask<T: Send + 'static>(
+        &self,
+        mut order: impl FnMut(&mut Tx) -> Result<T, OrderStep> + Send + 'static,
+    ) -> Option<T> {
         let (sender, made) = mpsc::channel();
-        let put = self.signals.orders.put(Box::new(move |tx| {
-            change(tx);
-            // The thread that reloads waits.
-            let _ = sender.send(());
+        let put = self.pipeline.signals.orders.put(Box::new(move |tx| match order(tx) {
+            Ok(value) => {
+                // The thread that reloads waits.
+                let _ = sender.send(value);
+                OrderStep::Done
+            }
+            Err(step) => step,
         }));
         assert!(put.is_ok(), "only the thread that reloads orders, and it waits for each order");
-        self.tx.wake_by_ref();
-        let _ = made.recv();
+        self.pipeline.waker.wake_by_ref();
+        made.recv().ok()
     }
 }
 

@@ -39,7 +39,7 @@ use crate::{
     reload::{Reloader, Running},
     service_manager::{Heartbeat, Pulse, ServiceManager},
     signals,
-    sources::{PostgresTables, RuntimePlacement, attach_chunks},
+    sources::{Pipeline, PostgresTables, RuntimePlacement, attach_chunks},
     status::Status,
     traces::Tracer,
 };
@@ -82,20 +82,22 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     // sockets, too, and runs the sources' tasks while it waits.
     let (placement, waker) = match config.net_threads {
         0 => (RuntimePlacement::Embedded(Arc::default()), net.waker()),
-        _ => (RuntimePlacement::Threads(tx_waker.waker()), tx_waker.waker()),
+        _ => (RuntimePlacement::Threads, tx_waker.waker()),
     };
+    let pipeline = Pipeline { signals: Arc::clone(&status.signals), waker, tracer: tracer.clone() };
     let Recovered { mut tx, progress, log_threads, snapshots } =
         recover(&config, &clock, &status, manager)?;
     // The stores open while the sources connect to Postgres.
     let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
     status.serve_stores(Arc::clone(&chunk_stores));
-    let postgres = PostgresTables::start(&config.postgres, &clock, placement)?;
+    let postgres =
+        Arc::new(PostgresTables::start(&config.postgres, &clock, placement, pipeline.clone())?);
     postgres.wait_for_first_attempts();
     chunk_stores.wait_for_first_attempts();
     tx.set_clock(Box::new(clock));
-    postgres.attach(&mut tx, &tracer);
-    attach_chunks(&chunk_stores, &mut tx, &status.signals, &waker, &tracer);
-    status.add_postgres(postgres.metrics());
+    postgres.attach(&mut tx);
+    attach_chunks(&chunk_stores, &mut tx, &pipeline);
+    status.add_postgres(Arc::clone(&postgres));
     if let Some(embedded_runtime) = postgres.embedded_runtime() {
         net.set_idle(Box::new(embedded_runtime));
     }
@@ -103,8 +105,9 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     let net = TlsNet::new(net, config.tls.clone(), clock);
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
     let running = Running {
-        signals: Arc::clone(&status.signals),
-        tx: waker.clone(),
+        pipeline: pipeline.clone(),
+        postgres: Arc::clone(&postgres),
+        chunk_stores: Arc::clone(&chunk_stores),
         clients_max_at_start: config.settings.clients_max,
     };
     reloader.start(running, manager.clone())?;
@@ -115,7 +118,7 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     // Who waits for that line has it before the first answer.
     logger::flush();
     manager.ready(&ready);
-    manager.watch(heartbeat(waker, stage.waker(), &status.stats), Arc::clone(&status))?;
+    manager.watch(heartbeat(pipeline.waker, stage.waker(), &status.stats), Arc::clone(&status))?;
     let ending = match config.net_threads {
         0 => wiring::run_inline(stage, tx, &clock),
         _ => wiring::run_threads(stage, tx, clock, &tx_waker),

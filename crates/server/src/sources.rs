@@ -17,7 +17,11 @@ mod requests;
 
 use std::{sync::Arc, task::Waker};
 
-use busload_pipeline::tx::{Signals, Tx};
+use busload_pipeline::{
+    source::Source,
+    tx::{Signals, Tx},
+};
+use tokio::runtime::Handle;
 
 use crate::{
     chunk_stores::{ChunkStores, ChunkTable},
@@ -31,23 +35,28 @@ pub use postgres::{
     PostgresTableMetrics, PostgresTables, RuntimePlacement, state_of as postgres_state,
 };
 
-/// Registers the chunk stores as sources of the pipeline; `pipeline` wakes the thread that polls
-/// them.
-pub fn attach_chunks(
-    stores: &ChunkStores,
-    tx: &mut Tx,
-    signals: &Arc<Signals>,
-    pipeline: &Waker,
-    tracer: &Tracer,
-) {
+/// Access to the pipeline that sources need.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    pub signals: Arc<Signals>,
+    /// Wakes the thread that polls the sources.
+    pub waker: Waker,
+    pub tracer: Tracer,
+}
+
+/// Makes a chunk table a source of the pipeline. `runtime` is that of the stores.
+pub fn chunks_source(table: &ChunkTable, runtime: &Handle, pipeline: &Pipeline) -> Box<dyn Source> {
+    let ChunkTable { settings, store, queue, .. } = table;
+    let answers = FinishedAnswers::start(&settings.name, pipeline.waker.clone(), runtime);
+    let (queue, signals) = (queue.clone(), Arc::clone(&pipeline.signals));
+    let tracer = pipeline.tracer.of_table(&settings.name, CHUNKS);
+    Box::new(ChunksSource::new(settings, store.clone(), queue, answers, signals, tracer))
+}
+
+/// Registers the chunk stores as sources of the pipeline.
+pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, pipeline: &Pipeline) {
     let Some(runtime) = stores.handle() else { return };
-    for ChunkTable { settings, store, queue, .. } in stores.tables() {
-        let finished = Arc::new(FinishedAnswers::new(&settings.name, pipeline.clone()));
-        let notifier = Arc::clone(&finished);
-        runtime.spawn(async move { notifier.notify().await });
-        let (queue, signals) = (queue.clone(), Arc::clone(signals));
-        let tracer = tracer.of_table(&settings.name, CHUNKS);
-        let source = ChunksSource::new(settings, store.clone(), queue, finished, signals, tracer);
-        tx.add_source(&settings.name, Box::new(source));
+    for table in &*stores.tables() {
+        tx.add_source(&table.settings.name, chunks_source(table, &runtime, pipeline));
     }
 }

@@ -13,8 +13,8 @@ use busload_pipeline::{stats::Stats, tx::Signals};
 use busload_remotesapi::RemotesapiStats;
 
 use crate::{
-    chunk_stores::ChunkStores,
-    sources::PostgresTableMetrics,
+    chunk_stores::{ChunkStores, Tables},
+    sources::{PostgresTableMetrics, PostgresTables},
     traces::{SpanCounters, Tracer},
 };
 
@@ -32,7 +32,7 @@ pub struct Status {
     /// Requests for snapshots and their state; set together with the progress.
     snapshots: OnceLock<Arc<busload_snapshot::Control>>,
     /// Postgres tables; set when their sources have started.
-    postgres: OnceLock<Vec<PostgresTableMetrics>>,
+    postgres: OnceLock<Arc<PostgresTables>>,
     /// Chunk stores; set when they have started to open.
     chunk_stores: OnceLock<Arc<ChunkStores>>,
     /// Counters of Dolt's clients.
@@ -78,14 +78,14 @@ impl Status {
     }
 
     /// Adds the Postgres tables, for their metrics.
-    pub fn add_postgres(&self, tables: Vec<PostgresTableMetrics>) {
+    pub fn add_postgres(&self, tables: Arc<PostgresTables>) {
         // Once per process.
         let _ = self.postgres.set(tables);
     }
 
-    /// Returns the Postgres tables.
-    pub fn postgres(&self) -> &[PostgresTableMetrics] {
-        self.postgres.get().map_or(&[], Vec::as_slice)
+    /// Returns access to the metrics of the Postgres tables that are served now.
+    pub fn postgres(&self) -> Vec<PostgresTableMetrics> {
+        self.postgres.get().map(|tables| tables.metrics()).unwrap_or_default()
     }
 
     /// Adds the chunk stores, which HTTP and gRPC serve from now on.
@@ -97,6 +97,11 @@ impl Status {
     /// Returns the chunk stores, once they have started to open.
     pub fn chunk_stores(&self) -> Option<&Arc<ChunkStores>> {
         self.chunk_stores.get()
+    }
+
+    /// Returns the chunk tables that are served now.
+    pub fn chunk_tables(&self) -> Tables {
+        self.chunk_stores().map(|stores| stores.tables()).unwrap_or_default()
     }
 
     /// Traces calls from now on.

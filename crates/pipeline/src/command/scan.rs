@@ -127,6 +127,10 @@ impl Work for AllKeys {
 
     fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {}
 
+    fn knows_tables(&self) -> bool {
+        true
+    }
+
     fn locks(&self) -> Option<&Locks> {
         None
     }
@@ -149,7 +153,8 @@ pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let cursor = parse_cursor(call.args.at(1))?;
     let Options { count, mut filter } = options(call.args.cursor(2))?;
     filter.reader = call.session.limited_reader();
-    let tables = keys::listed(tx, call.session.space);
+    let tables = tx.catalog.scanned(call.session.space);
+    tables.iter().flatten().for_each(|&table| tx.join_table_gate(table));
     let mut found = Found::default();
     let next = scan_tables(tx, &tables, cursor, count, &filter, &mut found);
     if let Some(bytes) = found.too_costly {
@@ -165,7 +170,7 @@ pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 /// at the end.
 fn scan_tables(
     tx: &Tx,
-    tables: &[TableId],
+    tables: &[Option<TableId>],
     cursor: u64,
     count: usize,
     filter: &Filter,
@@ -177,6 +182,10 @@ fn scan_tables(
         if found.is_enough(count) {
             return ordinal << POSITION_BITS;
         }
+        let Some(table) = table else {
+            position = 0;
+            continue;
+        };
         while let Some(next) = scan_table(tx, table, position, count - found.visited, filter, found)
         {
             if found.is_enough(count) {

@@ -43,7 +43,7 @@ fn record(stats: &Stats, tables: &mut Vec<Arc<TableLatencies>>, timing: &Timing,
     let (class, count) = (timing.class, u64::from(timing.count));
     let slot = class.slot().index();
     if tables.len() <= slot {
-        *tables = stats.latencies.tables();
+        *tables = stats.latencies.tables_by_slot();
     }
     tables[slot].family(class.family()).requests.record(time, count);
     if let Some(command) = stats.latencies.command(class.command()) {

@@ -54,6 +54,13 @@ pub struct Catalog {
     memory_max: bool,
     /// Tables that are caches; of `default`, every space.
     evicting: Vec<TableId>,
+    /// Named memory tables in the order in which SCAN visits them. A table keeps its place as long
+    /// as it exists; the place of one that is gone is `None` until another takes it.
+    scanned: Vec<Option<TableId>>,
+    /// Tables of sources that the log knows, and their ids, under which nothing is stored.
+    sources: HashMap<String, TableId>,
+    /// Id of the next table.
+    next_id: u16,
 }
 
 impl Catalog {
@@ -67,7 +74,48 @@ impl Catalog {
             Eviction::S3Fifo => (0..SPACE_COUNT).map(TableId).collect(),
         };
         let memory = vec![Some(table); usize::from(SPACE_COUNT)];
-        Self { memory, routes: HashMap::default(), logged, memory_max, evicting }
+        Self {
+            memory,
+            routes: HashMap::default(),
+            logged,
+            memory_max,
+            evicting,
+            scanned: Vec::new(),
+            sources: HashMap::new(),
+            next_id: SPACE_COUNT,
+        }
+    }
+
+    /// Notes the tables of sources that the log knows, and the id of the next table.
+    pub fn note_known(&mut self, sources: HashMap<String, TableId>, next_id: u16) {
+        (self.sources, self.next_id) = (sources, next_id);
+    }
+
+    /// Takes the id of the next table; none when there are no more.
+    pub fn take_id(&mut self) -> Option<TableId> {
+        let id = TableId(self.next_id);
+        self.next_id = self.next_id.checked_add(1)?;
+        Some(id)
+    }
+
+    /// Notes that the log knows a table of a source.
+    pub fn note_source(&mut self, name: &str, id: TableId) {
+        self.sources.insert(name.to_owned(), id);
+    }
+
+    /// Returns the id that the table of a source has in the log.
+    pub fn source_id(&self, name: &str) -> Option<TableId> {
+        self.sources.get(name).copied()
+    }
+
+    /// Returns the number of named tables.
+    pub fn named_count(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Returns the route of a prefix, if a table has that name.
+    pub fn route_of(&self, name: &str) -> Option<Route> {
+        self.routes.get(name.as_bytes()).copied()
     }
 
     /// Adds a named memory table.
@@ -84,6 +132,24 @@ impl Catalog {
             self.evicting.push(id);
         }
         self.memory[index] = Some(MemoryTable { settings, logging });
+        match self.scanned.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(id),
+            None => self.scanned.push(Some(id)),
+        }
+    }
+
+    /// Removes a named memory table.
+    pub fn remove_memory(&mut self, id: TableId) {
+        let Some(table) = self.memory.get_mut(usize::from(id.0)).and_then(Option::take) else {
+            return;
+        };
+        self.routes.remove(table.settings.name.as_bytes());
+        self.evicting.retain(|table| *table != id);
+        self.scanned.iter_mut().filter(|place| **place == Some(id)).for_each(|place| *place = None);
+        let tables = || self.memory.iter().flatten();
+        let is_logged = tables().any(|table| table.logging != Logging::Off);
+        let is_limited = tables().any(|table| table.settings.memory_max.is_some());
+        (self.logged, self.memory_max) = (is_logged, is_limited);
     }
 
     /// Changes durability and memory limit of the memory table with this name, for writes from now
@@ -103,6 +169,12 @@ impl Catalog {
     /// Adds a table that a source serves.
     pub fn add_source(&mut self, name: &str, ordinal: usize) {
         self.routes.insert(name.as_bytes().into(), Route::Source(ordinal));
+    }
+
+    /// Removes a table of a source: its keys belong to `default` from now on.
+    pub fn remove_source(&mut self, name: &str) {
+        self.routes.remove(name.as_bytes());
+        self.sources.remove(name);
     }
 
     /// Returns the table or source that the key belongs to.
@@ -168,6 +240,16 @@ impl Catalog {
         let mut tables = vec![TableId(space)];
         if space == 0 {
             tables.extend(self.named_memory());
+        }
+        tables
+    }
+
+    /// Returns the tables of [`Catalog::listed`] in an order that lasts: a table keeps its place
+    /// while others come and go.
+    pub fn scanned(&self, space: u16) -> Vec<Option<TableId>> {
+        let mut tables = vec![Some(TableId(space))];
+        if space == 0 {
+            tables.extend(&self.scanned);
         }
         tables
     }

@@ -190,6 +190,9 @@ impl Tx {
         if self.jobs.any() && self.must_wait(session, command, args) {
             return Err(Refusal::Defer(DeferReason::Locked));
         }
+        if self.new_table.is_some() && command.flags.has(Flags::WRITE) {
+            self.note_written(command, args);
+        }
         if self.catalog.has_named() && command.keys.first != 0 {
             match self.route_command(session, command, args)? {
                 // Keys in memory that a command names beside keys of a source are read at once.

@@ -112,6 +112,12 @@ pub(crate) trait Work: Send {
     /// Returns what is locked.
     fn locks(&self) -> Option<&Locks>;
 
+    /// Returns whether the command knows tables or keys between its slices: then no table may come
+    /// or go. Others only wait for another thread.
+    fn knows_tables(&self) -> bool {
+        self.locks().is_some()
+    }
+
     /// Returns whether the command continues when its client has disconnected.
     fn must_finish(&self) -> bool {
         false
@@ -215,6 +221,11 @@ pub(super) struct Jobs {
 impl Jobs {
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Returns whether any job knows tables or keys.
+    pub fn any_knows_tables(&self) -> bool {
+        self.queue.iter().any(|job| job.work.knows_tables())
     }
 
     /// Returns whether there are jobs or a waiting writer to check before a request is executed.

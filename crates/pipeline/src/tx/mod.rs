@@ -28,6 +28,7 @@ mod ordered;
 mod request_counts;
 mod segments;
 mod stopwatch;
+mod table_changes;
 mod tickets;
 mod ungated;
 mod users;
@@ -67,7 +68,7 @@ use crate::{
     },
     monitor::Monitors,
     password_limiter::PasswordLimiter,
-    reload::{OrderSlot, Reloads},
+    reload::{Order, OrderSlot, Reloads},
     reply::Reply,
     session::{ReplyMode, Session},
     settings::Settings,
@@ -79,6 +80,7 @@ pub use catalog::{Catalog, Logging, MemoryTable, Route};
 pub use data::Key;
 pub use open::{Opened, RecoveryProgress, SnapshotReport, StartError, open};
 pub use ordered::NewLimits;
+pub use table_changes::{Leave, Search, TableRefusal};
 pub use watch::{KeyIs, WatchedState, Watches};
 
 use data::Changes;
@@ -91,6 +93,7 @@ pub(crate) use dispatch::reply_too_long;
 use dispatch::Outcome;
 use request_counts::{RequestCounts, SameRequests};
 use segments::Segments;
+use table_changes::{Leaving, NewTable};
 use tickets::Tickets;
 
 /// Time at the start of a turn.
@@ -182,6 +185,12 @@ pub struct Tx {
     pub(crate) monitors: Monitors,
     stopwatch: stopwatch::Stopwatch,
     tickets: Tickets,
+    /// Order of another thread that has more to do, and when.
+    order: Option<(Order, Duration)>,
+    /// Sources for which no new requests come, until those at them have ended.
+    leaving: Vec<Leaving>,
+    /// Table that is about to be added, while keys are looked for that it would hide.
+    new_table: Option<NewTable>,
     jobs: jobs::Jobs,
     now_ms: i64,
     now: Duration,
@@ -593,7 +602,7 @@ impl Tx {
     }
 
     /// Returns when the turn began, on the monotonic clock.
-    pub(crate) fn monotonic(&self) -> Duration {
+    pub fn monotonic(&self) -> Duration {
         self.now
     }
 

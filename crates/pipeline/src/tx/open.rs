@@ -6,7 +6,12 @@
 //! table is not configured any more. For a table that a source serves, the log holds only the name,
 //! so that this check is made once and not at every start.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use busload_io::{Disk, DiskOperation, Rng};
 use busload_log::{
@@ -215,6 +220,9 @@ where
         monitors: Monitors::default(),
         stopwatch: Stopwatch::default(),
         tickets: Tickets::new(),
+        order: None,
+        leaving: Vec::new(),
+        new_table: None,
         jobs: Default::default(),
         now_ms,
         now: now.monotonic,
@@ -334,21 +342,22 @@ impl<D: Disk> Start<D> {
         {
             self.drop_table(TableId(id), known)?;
         }
+        let mut sources: HashMap<String, TableId> = known
+            .iter()
+            .filter(|(_, known)| settings.sources.iter().any(|source| is_entry_of(source, known)))
+            .map(|(&id, known)| (known.name.clone(), TableId(id)))
+            .collect();
         for source in new_sources {
-            // The id is taken for good; nothing is ever stored under it.
             let mut record = Vec::new();
-            let settings = kind_text(source.kind);
-            effect::catalogue_created(
-                &mut record,
-                TableId(next_id),
-                source.name.as_bytes(),
-                settings.as_bytes(),
-            );
-            self.tables.create(TableId(next_id));
+            let id = TableId(next_id);
+            source_created(&mut record, id, &source.name, source.kind);
+            self.tables.create(id);
+            sources.insert(source.name.clone(), id);
             next_id += 1;
             self.append(&record)?;
         }
         self.sync()?;
+        catalog.note_known(sources, next_id);
         catalog.evicting().iter().for_each(|table| self.tables.start_eviction(*table));
         Ok(catalog)
     }
@@ -608,11 +617,17 @@ fn kind_text(kind: &str) -> String {
     format!("kind={kind}")
 }
 
+/// Appends the creation of a source's table. Its id is taken for good; nothing is ever stored under
+/// it.
+pub(super) fn source_created(record: &mut Vec<u8>, id: TableId, name: &str, kind: &str) {
+    effect::catalogue_created(record, id, name.as_bytes(), kind_text(kind).as_bytes());
+}
+
 /// Suffix of the settings of a table whose keys are being moved from `default`.
 const ADOPTING: &str = " adopting";
 
 /// Returns the settings of a table as the log stores them.
-fn settings_text(table: &TableSettings) -> String {
+pub(super) fn settings_text(table: &TableSettings) -> String {
     match table.evict {
         Eviction::None => format!("kind=memory sync={}", table.sync),
         evict => format!("kind=memory sync={} evict={evict}", table.sync),

@@ -3,7 +3,7 @@
 use busload_acl::Loaded;
 
 use super::Tx;
-use crate::settings::SyncMode;
+use crate::{limits::JOB_PAUSE, reload::OrderStep, settings::SyncMode};
 
 /// Limits that a reload changes; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,11 +19,16 @@ pub struct NewLimits {
 }
 
 impl Tx {
-    /// Runs the order of another thread, if there is one.
+    /// Runs a turn of the order of another thread, if there is one.
     pub(super) fn run_order(&mut self) {
-        if let Some(order) = self.signals.orders.take() {
-            order(self);
-        }
+        let running = self.order.take().map(|(order, _)| order);
+        let Some(mut order) = running.or_else(|| self.signals.orders.take()) else { return };
+        let due = match order(self) {
+            OrderStep::Done => return,
+            OrderStep::NextTurn => self.now,
+            OrderStep::Later => self.now + JOB_PAUSE,
+        };
+        self.order = Some((order, due));
     }
 
     /// Returns the most connections that may be allowed: those of the start, which knows how many

@@ -101,16 +101,24 @@ impl RequestCounts {
         self.prepare(slot);
     }
 
-    /// Adds a table of a source; sources come in the order of their ordinals.
-    pub fn add_source(&mut self, name: &str, kind: &'static str) {
+    /// Adds a table of a source, in place of an earlier one with this ordinal.
+    pub fn add_source(&mut self, ordinal: usize, name: &str, kind: &'static str) {
         let slot = self.latencies.add_table(name, kind);
-        self.sources.push(slot);
+        if self.sources.len() <= ordinal {
+            self.sources.resize(ordinal + 1, TableSlot::NONE);
+        }
+        self.sources[ordinal] = slot;
         self.prepare(slot);
+    }
+
+    /// Notes that a table is gone. What was counted of it is kept.
+    pub fn remove(&self, name: &str) {
+        self.latencies.remove_table(name);
     }
 
     /// Makes space for the counts of a slot and all before it.
     fn prepare(&mut self, slot: TableSlot) {
-        self.tables = self.latencies.tables();
+        self.tables = self.latencies.tables_by_slot();
         let count = slot.class_count() * LEVELS;
         self.counts.resize(count.max(self.counts.len()), 0);
     }

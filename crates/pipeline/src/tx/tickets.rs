@@ -9,10 +9,11 @@
 //!
 //! A command with one key, which nearly all are, allocates nothing here.
 
+mod held;
 mod replies;
 mod slots;
 
-use std::time::Duration;
+use std::{any::Any, time::Duration};
 
 use busload_io::ConnId;
 use busload_resp::Version;
@@ -35,11 +36,13 @@ use crate::{
     },
     stats::Stats,
 };
+pub(super) use held::HeldRequests;
 use slots::{Slots, Waiting};
 
 /// Sources, and the requests open at them.
 pub(super) struct Tickets {
-    sources: Vec<(String, Box<dyn Source>)>,
+    /// Sources by ordinal. One that is gone leaves its ordinal to the next.
+    sources: Vec<Option<Served>>,
     open: Slots<Part>,
     /// Multi-key requests that wait for answers, by the ordinal that their parts know. Free slots
     /// are `None`.
@@ -53,6 +56,12 @@ pub(super) struct Tickets {
     /// Connection, sequence number and ordinal of each finished request.
     order: Vec<(u32, u64, usize)>,
     answered: RequestBatch,
+}
+
+/// Source and the table that it serves.
+struct Served {
+    name: String,
+    source: Box<dyn Source>,
 }
 
 /// Request that a ticket's answer belongs to.
@@ -192,7 +201,8 @@ impl Tickets {
 
     /// Notes a request that was answered if it took long.
     fn note_slow(&mut self, waiting: Waiting, asked: Asked, key: KeyStart, now: Duration) {
-        let submitted = waiting.deadline - self.sources[waiting.source].1.timeout();
+        let timeout = self.served(waiting.source).source.timeout();
+        let submitted = waiting.deadline.saturating_sub(timeout);
         let took = now.saturating_sub(submitted);
         if self.slow_threshold.is_some_and(|threshold| threshold <= took) {
             self.slow.push(SlowRequest { conn: waiting.conn, command: asked.command, key, took });
@@ -205,18 +215,74 @@ impl Tickets {
 
     /// Registers a source; returns its ordinal.
     pub fn add(&mut self, name: String, source: Box<dyn Source>) -> usize {
-        self.sources.push((name, source));
-        self.sources.len() - 1
+        let served = Some(Served { name, source });
+        match self.sources.iter_mut().enumerate().find(|(_, place)| place.is_none()) {
+            Some((ordinal, place)) => {
+                *place = served;
+                ordinal
+            }
+            None => {
+                self.sources.push(served);
+                self.sources.len() - 1
+            }
+        }
+    }
+
+    /// Returns how long requests may take at a source.
+    pub fn timeout_of(&self, ordinal: usize) -> Duration {
+        self.served(ordinal).source.timeout()
+    }
+
+    /// Takes a source out, unless requests are open at it.
+    pub fn take_idle(&mut self, ordinal: usize) -> Option<Box<dyn Source>> {
+        match self.open.first_of_source(ordinal) {
+            Some(_) => None,
+            None => self.sources[ordinal].take().map(|served| served.source),
+        }
+    }
+
+    /// Puts a source in the place of one that holds requests back, and submits those to it. What
+    /// it does not support or has no space for is answered at once.
+    pub fn release(&mut self, ordinal: usize, source: Box<dyn Source>) {
+        let served = self.served_mut(ordinal);
+        let replaced = std::mem::replace(&mut served.source, source);
+        let Ok(held) = (replaced as Box<dyn Any>).downcast::<HeldRequests>() else { return };
+        let (mut refused, now) = (Vec::new(), Duration::ZERO);
+        for request in held.into_requests() {
+            let Served { name, source } = self.served_mut(ordinal);
+            let possible = source.supports(request.operation).map_err(|why| match why {
+                Unsupported::Kind => "not supported any more".to_owned(),
+                Unsupported::Table(why) => why.into_owned(),
+            });
+            let submitted = possible.and_then(|()| {
+                request.submit_to(&mut **source).map_err(|_| "too many requests".to_owned())
+            });
+            if let Err(why) = submitted {
+                refused.push((request.ticket, format!("ERR table {name}: {why}")));
+            }
+        }
+        for (ticket, error) in refused {
+            self.answer(ticket, Err(error), now);
+        }
+    }
+
+    fn served(&self, ordinal: usize) -> &Served {
+        self.sources[ordinal].as_ref().expect("a source stays as long as anything names it")
+    }
+
+    fn served_mut(&mut self, ordinal: usize) -> &mut Served {
+        self.sources[ordinal].as_mut().expect("a source stays as long as anything names it")
     }
 
     /// Tells all sources that this turn has submitted all its requests.
     pub fn flush(&mut self) {
-        self.sources.iter_mut().for_each(|(_, source)| source.flush());
+        self.sources.iter_mut().flatten().for_each(|served| served.source.flush());
     }
 
     /// Iterates over all sources: name, kind, facts.
     pub fn infos(&self) -> impl Iterator<Item = (&str, &'static str, SourceInfo)> {
-        self.sources.iter().map(|(name, source)| (name.as_str(), source.kind(), source.info()))
+        let served = self.sources.iter().flatten();
+        served.map(|Served { name, source }| (name.as_str(), source.kind(), source.info()))
     }
 
     /// Opens a ticket and submits it to the source.
@@ -233,9 +299,10 @@ impl Tickets {
                 "ERR too many requests wait for sources, try again later",
             ));
         }
-        let (name, source) = &mut self.sources[ordinal];
-        let deadline = now + source.timeout();
+        let deadline = now + self.served(ordinal).source.timeout();
         let ticket = self.open.open(Waiting { conn, source: ordinal, deadline }, part);
+        let place = self.sources[ordinal].as_mut();
+        let Served { name, source } = place.expect("a source stays as long as anything names it");
         let key = key.get(name.len() + 1..).unwrap_or_default();
         let request = SourceRequest { ticket, conn, operation, key, arguments, deadline };
         if source.submit(request).is_err() {
@@ -304,7 +371,7 @@ impl Tickets {
     /// Closes a ticket for which nobody waits any more.
     fn abandon(&mut self, ticket: Ticket) {
         let Some((Waiting { source, .. }, part)) = self.open.close(ticket) else { return };
-        self.sources[source].1.cancel(ticket);
+        self.served_mut(source).source.cancel(ticket);
         if let Part::OneOf { multi_key_request, .. } = part {
             self.end_multi_key_request(multi_key_request);
         }
@@ -317,7 +384,7 @@ impl Tickets {
                 && deadline <= now
             {
                 let what = if self.is_write(ticket) { "outcome unknown, " } else { "" };
-                let (name, source) = &mut self.sources[ordinal];
+                let Served { name, source } = self.served_mut(ordinal);
                 source.cancel(ticket);
                 let error = format!("ERR table {name}: {what}no answer in time");
                 self.answer(ticket, Err(error), now);
@@ -368,11 +435,13 @@ impl Tickets {
 }
 
 impl Tx {
-    /// Adds a table that a source serves.
-    pub fn add_source(&mut self, name: &str, source: Box<dyn Source>) {
-        self.request_counts.add_source(name, source.kind());
+    /// Adds a table that a source serves. Returns the source's ordinal.
+    pub fn add_source(&mut self, name: &str, source: Box<dyn Source>) -> usize {
+        let kind = source.kind();
         let ordinal = self.tickets.add(name.to_owned(), source);
+        self.request_counts.add_source(ordinal, name, kind);
         self.catalog.add_source(name, ordinal);
+        ordinal
     }
 
     /// Takes an order and the answers of sources, and executes a slice of a job. The returned
@@ -383,7 +452,7 @@ impl Tx {
         self.run_order();
         let tickets = &mut self.tickets;
         let mut stream = std::mem::take(&mut tickets.stream);
-        for (_, source) in &mut tickets.sources {
+        for Served { source, .. } in tickets.sources.iter_mut().flatten() {
             source.poll(&mut stream);
         }
         for event in stream.drain(..) {
@@ -400,6 +469,9 @@ impl Tx {
                 let args = slow.key.shown(slow.command);
                 self.note_source(slow.took, self.session(slow.conn), args);
             }
+        }
+        if !self.leaving.is_empty() {
+            self.hand_over_idle();
         }
         self.stats.source_tickets.set(self.tickets.open.len() as u64);
         let mut answered = std::mem::take(&mut self.tickets.answered);
@@ -423,7 +495,8 @@ impl Tx {
             return Some(Duration::ZERO);
         }
         let job = self.jobs.pause().map(|pause| self.now + pause);
-        [self.tickets.open.next_deadline(), job].into_iter().flatten().min()
+        let order = self.order.as_ref().map(|(_, due)| *due);
+        [self.tickets.open.next_deadline(), job, order].into_iter().flatten().min()
     }
 
     /// Returns whether requests are at sources.
@@ -433,12 +506,12 @@ impl Tx {
 
     /// Returns what people call the source's kind.
     pub(super) fn source_kind(&self, ordinal: usize) -> &'static str {
-        self.tickets.sources[ordinal].1.kind()
+        self.tickets.served(ordinal).source.kind()
     }
 
     /// Returns whether the source can answer the command, or the error that says it cannot.
     pub(super) fn supported(&self, ordinal: usize, command: &Command) -> Result<(), CommandError> {
-        let (name, source) = &self.tickets.sources[ordinal];
+        let Served { name, source } = self.tickets.served(ordinal);
         let supports =
             command.source.map_or(Err(Unsupported::Kind), |operation| source.supports(operation));
         let named = |name: &str| name.to_uppercase();
@@ -457,7 +530,7 @@ impl Tx {
     }
 
     pub(super) fn not_in_multi(&self, ordinal: usize, command: &Command) -> CommandError {
-        let (name, source) = &self.tickets.sources[ordinal];
+        let Served { name, source } = self.tickets.served(ordinal);
         let (command, kind) = (command.name.to_uppercase(), source.kind());
         format!(
             "ERR table {name}: {command} cannot be queued, transactions span memory tables only \

@@ -131,6 +131,17 @@ impl Watches {
         }
     }
 
+    /// Records that keys with this prefix belong to another table from now on.
+    pub fn prefix_moved(&mut self, prefix: &[u8]) {
+        let moved = |name: &(TableId, Box<[u8]>)| name.1.starts_with(prefix);
+        self.by_key.retain(|name, _| !moved(name));
+        for watched in self.by_conn.values_mut() {
+            let before = watched.keys.len();
+            watched.keys.retain(|name| !moved(name));
+            watched.changed |= watched.keys.len() != before;
+        }
+    }
+
     /// Records that the table lost all its keys.
     pub fn table_flushed(&mut self, table: TableId) {
         for ((of, _), watchers) in &self.by_key {

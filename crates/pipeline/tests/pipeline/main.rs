@@ -22,5 +22,6 @@ mod slices;
 mod snapshots;
 mod sources;
 mod strings;
+mod table_changes;
 mod users;
 mod world;

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use crate::common::{Client, START_MS, Server, check, show_bytes};
 use busload_pipeline::{
     command::COMMANDS,
+    reload::OrderStep,
     settings::{Eviction, Settings, SyncMode, TableSettings},
     tx::{NewLimits, Now},
 };
@@ -145,6 +146,7 @@ fn an_order_of_another_thread_runs_once_between_turns() {
     let put = server.signals.orders.put(Box::new(move |tx| {
         tx.set_limits(limits);
         tx.change_table("default", SyncMode::Os, Some(1 << 20));
+        OrderStep::Done
     }));
     assert!(put.is_ok());
     assert_eq!(server.run("CONFIG GET maxmemory"), "['maxmemory', '0']");

@@ -49,12 +49,12 @@ impl SimSource {
         act(&mut self.0.lock().unwrap())
     }
 
-    fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.with(|shared| shared.lines.values().map(VecDeque::len).sum())
     }
 
     /// Answers the oldest request of the `choice`-th key.
-    fn answer_one(&self, choice: u64) {
+    pub fn answer_one(&self, choice: u64) {
         self.with(|shared| {
             let keys: Vec<Vec<u8>> = shared.lines.keys().cloned().collect();
             let Some(key) = keys.get(choice as usize % keys.len().max(1)) else { return };

@@ -147,7 +147,7 @@ fn here(
             // Opening the store opens the cache again.
             runtime.block_on(cache.close());
             drop(cache);
-            let store = chunk_stores::start_store(settings, &runtime)?;
+            let store = chunk_stores::start_store(settings, runtime.handle())?;
             let warmed = runtime.block_on(async {
                 let warmed = cache_work::warm(&store, &mut report).await;
                 store.close().await;

@@ -59,9 +59,9 @@ const TABLES: &str = "
 ## Tables
 
 A section `[tables.NAME]` for each, or `--table NAME=URL` with the settings in the query of the URL.
-Keys `NAME:...` belong to the table, all others to the memory table `default`. A reload
-applies `memory_max` of a memory table, and its `sync` unless one of the two is `off`. Other changes
-of tables, new ones and removed ones need a restart.
+Keys `NAME:...` belong to the table, all others to the memory table `default`. Tables appear, change
+and go by a reload; [operations.md](operations.md#change-the-configuration) says which of their
+settings can change.
 ";
 
 /// Kinds of tables: title, where there is more, settings.

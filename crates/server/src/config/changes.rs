@@ -172,38 +172,49 @@ pub fn changes(running: &Config, new: &Config) -> Changes {
     changes
 }
 
-/// A table of any kind with its settings.
-enum Table<'a> {
+/// Settings of a table of any kind.
+#[derive(Clone, Copy, Debug)]
+pub enum TableSettingsRef<'a> {
+    /// Table whose keys are in memory.
     Memory(&'a busload_pipeline::settings::TableSettings),
+    /// Table whose keys are rows of Postgres.
     Postgres(&'a busload_postgres::Settings),
+    /// Table whose keys are chunks of a store.
     Chunks(&'a ChunksSettings),
 }
 
-fn tables(config: &Config) -> Vec<Table<'_>> {
-    let memory = config.settings.tables.iter().map(Table::Memory);
-    let postgres = config.postgres.iter().map(Table::Postgres);
-    memory.chain(postgres).chain(config.chunks.iter().map(Table::Chunks)).collect()
+fn tables(config: &Config) -> Vec<TableSettingsRef<'_>> {
+    let memory = config.settings.tables.iter().map(TableSettingsRef::Memory);
+    let postgres = config.postgres.iter().map(TableSettingsRef::Postgres);
+    memory.chain(postgres).chain(config.chunks.iter().map(TableSettingsRef::Chunks)).collect()
 }
 
-impl Table<'_> {
+/// Returns the settings of the table of this name.
+pub fn table_of<'a>(config: &'a Config, name: &str) -> Option<TableSettingsRef<'a>> {
+    tables(config).into_iter().find(|table| table.name() == name)
+}
+
+impl TableSettingsRef<'_> {
     fn name(&self) -> &str {
         match self {
-            Table::Memory(settings) => &settings.name,
-            Table::Postgres(settings) => &settings.name,
-            Table::Chunks(settings) => &settings.name,
+            TableSettingsRef::Memory(settings) => &settings.name,
+            TableSettingsRef::Postgres(settings) => &settings.name,
+            TableSettingsRef::Chunks(settings) => &settings.name,
         }
     }
 
     /// Returns the settings whose values differ.
     fn changed(&self, other: &Self) -> Vec<&'static str> {
         let differing = match (self, other) {
-            (Table::Memory(a), Table::Memory(b)) => vec![
+            (TableSettingsRef::Memory(a), TableSettingsRef::Memory(b)) => vec![
                 ("sync", a.sync != b.sync),
                 ("memory_max", a.memory_max != b.memory_max),
                 ("evict", a.evict != b.evict),
             ],
-            (Table::Postgres(a), Table::Postgres(b)) => postgres_differing(a, b),
-            (Table::Chunks(a), Table::Chunks(b)) => chunks_differing(a, b),
+            (TableSettingsRef::Postgres(a), TableSettingsRef::Postgres(b)) => {
+                postgres_differing(a, b)
+            }
+            (TableSettingsRef::Chunks(a), TableSettingsRef::Chunks(b)) => chunks_differing(a, b),
             _ => vec![("kind", true)],
         };
         differing.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()

@@ -32,8 +32,8 @@ pub struct Chunks {
 }
 
 /// Table and deadline of a call.
-struct Target<'a> {
-    table: &'a ChunkTable,
+struct Target {
+    table: Arc<ChunkTable>,
     deadline: Deadline,
 }
 
@@ -43,12 +43,11 @@ impl Chunks {
         Self { status, permits: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
     }
 
-    fn target<M>(&self, name: &str, call: &Request<M>) -> Result<Target<'_>, Refusal> {
+    fn target<M>(&self, name: &str, call: &Request<M>) -> Result<Target, Refusal> {
         let Some(stores) = self.status.chunk_stores() else {
             return Err(Refusal::unavailable("busload is starting"));
         };
-        let table = stores.tables().iter().find(|table| table.settings.name == name);
-        let table = table.ok_or_else(|| {
+        let table = stores.get(name).ok_or_else(|| {
             Refusal::not_found(format!(
                 "store: no table of kind chunks has the name \"{}\"",
                 Shown(name)
@@ -60,11 +59,11 @@ impl Chunks {
                  and %R~{name}:*"
             )));
         }
-        Ok(Target { table, deadline: Deadline::of(call.metadata(), table.settings.timeout)? })
+        Ok(Target { deadline: Deadline::of(call.metadata(), table.settings.timeout)?, table })
     }
 
     /// Begins the span of a call, if it is sampled.
-    fn span<M>(&self, method: &'static str, target: &Target<'_>, call: &Request<M>) -> CallSpan {
+    fn span<M>(&self, method: &'static str, target: &Target, call: &Request<M>) -> CallSpan {
         self.status.tracer().call(method, &target.table.settings.name, call.metadata())
     }
 
@@ -82,7 +81,7 @@ impl Chunks {
     }
 }
 
-impl Target<'_> {
+impl Target {
     fn store(&self) -> &Store {
         &self.table.store
     }

@@ -31,7 +31,7 @@ use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 
 use crate::{
     cache_work::{self, Action, Listing, progress_to_json},
-    chunk_stores::ChunkStores,
+    chunk_stores::ChunkTable,
     shown::Shown,
     status::Status,
 };
@@ -48,15 +48,11 @@ static WORK: Semaphore = Semaphore::const_new(WORK_COUNT_MAX);
 
 /// Answers with a list of all caches.
 pub async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
-    let listing = |stores: &Arc<ChunkStores>| {
-        let tables = stores.tables().iter();
-        let listing = |table: &crate::chunk_stores::ChunkTable| {
-            let cache = table.store.cache();
-            Listing::of(&table.settings, &cache.stats(), cache.list()).to_json()
-        };
-        tables.map(listing).collect::<Vec<_>>()
+    let listing = |table: &Arc<ChunkTable>| {
+        let cache = table.store.cache();
+        Listing::of(&table.settings, &cache.stats(), cache.list()).to_json()
     };
-    let caches = status.chunk_stores().map(listing).unwrap_or_default();
+    let caches: Vec<_> = status.chunk_tables().iter().map(listing).collect();
     ([(header::CONTENT_TYPE, "application/json")], format!("{}\n", Value::from(caches)))
         .into_response()
 }
@@ -78,7 +74,7 @@ fn begin(status: &Status, name: &str, action: &str) -> Result<Body, (StatusCode,
     let stores = status.chunk_stores().ok_or_else(ended)?;
     let unknown =
         || (StatusCode::NOT_FOUND, format!("no table of kind chunks is called `{}`", Shown(name)));
-    let store = stores.get(name).ok_or_else(unknown)?.clone();
+    let store = stores.get(name).ok_or_else(unknown)?.store.clone();
     let runtime = stores.handle().ok_or_else(ended)?;
     let busy =
         |_| (StatusCode::TOO_MANY_REQUESTS, "too much work on caches is under way".to_owned());

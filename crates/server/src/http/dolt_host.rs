@@ -1,39 +1,51 @@
 //! Implements the trait `Host` of Dolt's protocol with the server's stores, URLs and keys.
 
 use std::{
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
 use axum::http::{Extensions, HeaderMap};
 use busload_io::{Clock, RealClock};
-use busload_remotesapi::{Host, KeyCheck, Repository};
+use busload_remotesapi::{Host, KeyCheck, Repositories, Repository};
 use tokio::runtime::Handle;
 
 use super::front::{Front, RequestedHost};
-use crate::{chunk_stores::ChunkTable, rights::may_read, status::Status};
+use crate::{
+    chunk_stores::{ChunkTable, Tables},
+    rights::may_read,
+    status::Status,
+};
 
 /// Adapter of status and front for Dolt's protocol.
 #[derive(Debug)]
 pub struct DoltHost {
     status: Arc<Status>,
     front: Arc<Front>,
-    /// Repositories of the status's stores, made when they are first asked for.
-    repositories: OnceLock<Vec<Arc<Repository>>>,
+    /// Repositories, and the tables of the stores that they were made of.
+    repositories: Mutex<Option<(Tables, Repositories)>>,
 }
 
 impl DoltHost {
     /// Makes a host for the stores that `status` gets.
     pub fn new(status: Arc<Status>, front: Arc<Front>) -> Arc<Self> {
-        Arc::new(Self { status, front, repositories: OnceLock::new() })
+        Arc::new(Self { status, front, repositories: Mutex::default() })
     }
 }
 
 impl Host for DoltHost {
-    fn repositories(&self) -> Option<&[Arc<Repository>]> {
-        let stores = self.status.chunk_stores()?;
-        let make = || stores.tables().iter().map(repository).collect();
-        Some(self.repositories.get_or_init(make))
+    fn repositories(&self) -> Option<Repositories> {
+        let tables = self.status.chunk_stores()?.tables();
+        let mut made = self.repositories.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*made {
+            Some((of, repositories)) if Arc::ptr_eq(of, &tables) => Some(repositories.clone()),
+            _ => {
+                let repositories: Repositories =
+                    tables.iter().map(|table| repository(table)).collect();
+                *made = Some((tables, repositories.clone()));
+                Some(repositories)
+            }
+        }
     }
 
     fn runtime(&self) -> Option<Handle> {
@@ -46,8 +58,8 @@ impl Host for DoltHost {
     }
 
     fn unreadable(&self, extensions: &Extensions) -> Vec<String> {
-        let repositories = self.repositories().unwrap_or_default().iter();
-        let names = repositories.map(|repository| &repository.name);
+        let repositories = self.repositories().unwrap_or_default();
+        let names = repositories.iter().map(|repository| &repository.name);
         names.filter(|name| !may_read(extensions, name)).cloned().collect()
     }
 
@@ -86,6 +98,7 @@ fn repository(table: &ChunkTable) -> Arc<Repository> {
         timeout: settings.timeout,
         layout: settings.dolt_layout,
         store: table.store.clone(),
+        number: table.number,
         times: Arc::clone(&table.times),
     })
 }

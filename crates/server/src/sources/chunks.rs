@@ -31,7 +31,7 @@ use busload_pipeline::{
 };
 
 use super::{
-    finished::FinishedAnswers,
+    finished::{FinishedAnswers, Notifying},
     requests::{OpenRequests, source_info},
 };
 use crate::{
@@ -57,6 +57,7 @@ pub struct ChunksSource {
     queue: ChunkQueue,
     form: Form,
     finished: Arc<FinishedAnswers>,
+    _notifying: Notifying,
     /// Signals that tell whether the pipeline is stopping.
     signals: Arc<Signals>,
     tracer: TableTracer,
@@ -85,11 +86,12 @@ impl ChunksSource {
         settings: &ChunksSettings,
         store: Store,
         queue: ChunkQueue,
-        finished: Arc<FinishedAnswers>,
+        (finished, notifying): (Arc<FinishedAnswers>, Notifying),
         signals: Arc<Signals>,
         tracer: TableTracer,
     ) -> Self {
         Self {
+            _notifying: notifying,
             store,
             queue,
             form: form_of(settings),

@@ -8,12 +8,12 @@
 //! ```
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Waker,
 };
 
 use busload_pipeline::source::{SourceEvent, SourceValue, Ticket};
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
 use crate::shown::shown_error;
 
@@ -26,9 +26,27 @@ pub struct FinishedAnswers {
     pipeline: Waker,
 }
 
+/// Ends the task that wakes the pipeline when it is dropped.
+#[derive(Debug)]
+pub struct Notifying(AbortHandle);
+
+impl Drop for Notifying {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl FinishedAnswers {
+    /// Creates an empty list of `table`, and starts the task that wakes the pipeline by `pipeline`.
+    pub fn start(table: &str, pipeline: Waker, runtime: &Handle) -> (Arc<Self>, Notifying) {
+        let finished = Arc::new(Self::new(table, pipeline));
+        let notified = Arc::clone(&finished);
+        let task = runtime.spawn(async move { notified.notify().await });
+        (finished, Notifying(task.abort_handle()))
+    }
+
     /// Creates an empty list of `table`; `pipeline` wakes the thread that takes it.
-    pub fn new(table: &str, pipeline: Waker) -> Self {
+    fn new(table: &str, pipeline: Waker) -> Self {
         Self {
             table: table.to_owned(),
             list: Mutex::new(Vec::new()),
@@ -68,7 +86,7 @@ impl FinishedAnswers {
 
     /// Wakes the pipeline for new answers, until dropped. On a single-threaded runtime this task
     /// runs after the one that answers a batch, so that the pipeline finds all of its answers.
-    pub async fn notify(&self) {
+    async fn notify(&self) {
         loop {
             self.notifier.notified().await;
             self.pipeline.wake_by_ref();

@@ -5,8 +5,10 @@
 //! tables run on it, too ([`EmbeddedRuntime`]); otherwise each table has a thread of its own.
 //!
 //! **Start.** All tables connect at the same time. The start waits until each first attempt has
-//! succeeded or failed, and then serves either way. **Overload.** A full queue refuses requests at
-//! once. **Shutdown.** After the pipeline has ended, batches in flight have [`STOP_GRACE`] to end.
+//! succeeded or failed, and then serves either way. A reload starts and stops single tables; where
+//! there was none at the start, new ones have threads of their own. **Overload.** A full queue
+//! refuses requests at once. **Shutdown.** After the pipeline has ended, batches in flight have
+//! [`STOP_GRACE`] to end.
 
 mod answer;
 mod embedded_runtime;
@@ -14,22 +16,25 @@ mod source;
 mod thread;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     task::Waker,
     time::{Duration, Instant},
 };
 
 use busload_batch::QueueLatencies;
 use busload_io::{Clock, RealClock};
-use busload_pipeline::tx::Tx;
+use busload_pipeline::{source::Source, tx::Tx};
 use busload_postgres::{Settings, TableStats};
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::{Builder, Handle, Runtime},
     time::timeout,
 };
 
-use super::finished::FinishedAnswers;
-use crate::{config::POSTGRES, failure::Failure, traces::Tracer};
+use super::{
+    Pipeline,
+    finished::{FinishedAnswers, Notifying},
+};
+use crate::{config::POSTGRES, failure::Failure};
 pub use embedded_runtime::{EmbeddedRuntime, Notifier};
 pub use source::state_of;
 use source::{PostgresSource, PostgresWaiter};
@@ -40,40 +45,52 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 /// The start waits for the first attempt to connect this much longer than the attempt may take.
 const FIRST_ATTEMPT_MARGIN: Duration = Duration::from_millis(500);
 
+/// Longest time that a table's thread takes to end.
+const THREAD_STOP_MAX: Duration = STOP_GRACE.saturating_add(FIRST_ATTEMPT_MARGIN);
+
 type Table = busload_postgres::Table<PostgresWaiter>;
 
 /// Placement of the Postgres tables on threads.
 #[derive(Clone, Debug)]
 pub enum RuntimePlacement {
-    /// Each table has a thread of its own; the waker wakes the thread that polls the sources.
-    Threads(Waker),
+    /// Each table has a thread of its own, which wakes the thread that polls the sources.
+    Threads,
     /// All tables run in a runtime embedded in the thread that polls them; the notifier ends its
     /// wait.
     Embedded(Arc<Notifier>),
 }
 
-/// All Postgres tables, started.
+/// The Postgres tables of the configuration.
 #[derive(Debug)]
 pub struct PostgresTables {
-    tables: Vec<RunningTable>,
-    hosts: TableHosts,
+    /// Tables that are served, in the order in which they came. A reload changes them.
+    tables: Mutex<Vec<RunningTable>>,
+    /// Runtime embedded in the pipeline's thread; none after the end.
+    embedded: Mutex<Option<Embedded>>,
+    pipeline: Pipeline,
     /// Instant at which the pipeline's clock was zero.
     origin: Instant,
 }
 
-/// Threads or runtime that run the tables.
-#[derive(Debug)]
-enum TableHosts {
-    Threads(Vec<TableThread>),
-    Embedded { runtime: Arc<Runtime>, notifier: Arc<Notifier> },
-}
+/// Runtime that the pipeline's thread runs while it waits.
+type Embedded = (Arc<Runtime>, Arc<Notifier>);
 
 /// A Postgres table that has been started.
 #[derive(Debug)]
-struct RunningTable {
+pub struct RunningTable {
     settings: Settings,
     table: Table,
     finished: Arc<FinishedAnswers>,
+    _notifying: Notifying,
+    host: TableHost,
+}
+
+/// Thread or runtime that runs a table.
+#[derive(Debug)]
+enum TableHost {
+    Thread(TableThread),
+    /// The runtime that is embedded in the pipeline's thread.
+    Embedded(Handle),
 }
 
 /// Access to the metrics of a Postgres table.
@@ -101,75 +118,92 @@ impl PostgresTables {
         settings: &[Settings],
         clock: &RealClock,
         placement: RuntimePlacement,
+        pipeline: Pipeline,
     ) -> Result<Self, Failure> {
-        let mut tables = Vec::with_capacity(settings.len());
-        let hosts = match placement {
-            RuntimePlacement::Threads(pipeline) => {
-                let mut threads = Vec::with_capacity(settings.len());
-                for settings in settings {
-                    let runtime = runtime()?;
-                    let running = RunningTable::start(settings, &runtime, pipeline.clone());
-                    threads.push(TableThread::start(
-                        &settings.name,
-                        runtime,
-                        running.table.clone(),
-                    )?);
-                    tables.push(running);
-                }
-                TableHosts::Threads(threads)
+        let embedded = match placement {
+            RuntimePlacement::Embedded(notifier) if !settings.is_empty() => {
+                Some((Arc::new(runtime()?), notifier))
             }
-            RuntimePlacement::Embedded(notifier) => {
-                let runtime = Arc::new(runtime()?);
-                tables.extend(
-                    settings
-                        .iter()
-                        .map(|table| RunningTable::start(table, &runtime, notifier.waker())),
-                );
-                TableHosts::Embedded { runtime, notifier }
-            }
+            _ => None,
         };
-        Ok(Self { tables, hosts, origin: origin_of(clock) })
+        let tables = Mutex::new(Vec::with_capacity(settings.len()));
+        let (embedded, origin) = (Mutex::new(embedded), origin_of(clock));
+        let started = Self { tables, embedded, pipeline, origin };
+        for settings in settings {
+            started.add(started.begin(settings)?);
+        }
+        Ok(started)
+    }
+
+    /// Starts a table, which begins to connect; [`PostgresTables::add`] then serves it.
+    pub fn begin(&self, settings: &Settings) -> Result<RunningTable, Failure> {
+        match &*self.embedded() {
+            None => {
+                let waker = self.pipeline.waker.clone();
+                RunningTable::start_thread(settings, runtime()?, waker)
+            }
+            Some((runtime, notifier)) => {
+                let handle = runtime.handle().clone();
+                let (table, finished, notifying) =
+                    RunningTable::start(settings, &handle, notifier.waker());
+                Ok(RunningTable {
+                    settings: settings.clone(),
+                    table,
+                    finished,
+                    _notifying: notifying,
+                    host: TableHost::Embedded(handle),
+                })
+            }
+        }
+    }
+
+    /// Serves a table from now on.
+    pub fn add(&self, table: RunningTable) {
+        self.tables().push(table);
+    }
+
+    /// Serves the table of this name no longer, and returns it.
+    pub fn remove(&self, name: &str) -> Option<RunningTable> {
+        let mut tables = self.tables();
+        let position = tables.iter().position(|running| running.settings.name == name)?;
+        Some(tables.remove(position))
     }
 
     /// Returns the runtime that runs the tables while the pipeline waits, if they are placed there
     /// and there are any.
     pub fn embedded_runtime(&self) -> Option<EmbeddedRuntime> {
-        match &self.hosts {
-            TableHosts::Embedded { runtime, notifier } if !self.tables.is_empty() => {
-                Some(EmbeddedRuntime::new(Arc::clone(runtime), Arc::clone(notifier)))
-            }
-            _ => None,
-        }
+        let (runtime, notifier) = self.embedded().clone()?;
+        Some(EmbeddedRuntime::new(runtime, notifier))
     }
 
     /// Waits until every table knows whether Postgres can be reached, within bounds. The tables
-    /// themselves log the outcome.
+    /// themselves log the outcome. For the start, where nothing else runs the embedded runtime.
     pub fn wait_for_first_attempts(&self) {
-        match &self.hosts {
-            TableHosts::Threads(threads) => {
-                for (running, thread) in self.tables.iter().zip(threads) {
-                    running.warn_if_unknown(thread.wait_for_first_attempt(running.timeout()));
-                }
-            }
-            TableHosts::Embedded { runtime, .. } => runtime.block_on(async {
+        let tables = self.tables();
+        match &*self.embedded() {
+            None => tables.iter().for_each(RunningTable::wait_for_first_attempt),
+            Some((runtime, _)) => runtime.block_on(async {
                 // All connect at the same time, so the order of the waits does not matter.
-                for running in &self.tables {
-                    running.warn_if_unknown(
-                        timeout(running.timeout(), running.table.connected()).await.is_ok(),
-                    );
+                for running in &*tables {
+                    running.warn_if_unknown(running.connected().await);
                 }
             }),
         }
     }
 
     /// Registers the tables as sources of the pipeline.
-    pub fn attach(&self, tx: &mut Tx, tracer: &Tracer) {
-        for RunningTable { settings, table, finished } in &self.tables {
-            let (finished, origin) = (Arc::clone(finished), self.origin);
-            let tracer = tracer.of_table(&settings.name, POSTGRES);
-            let source = PostgresSource::new(settings, table.clone(), finished, origin, tracer);
-            tx.add_source(&settings.name, Box::new(source));
+    pub fn attach(&self, tx: &mut Tx) {
+        for running in &*self.tables() {
+            tx.add_source(&running.settings.name, self.source(running));
         }
+    }
+
+    /// Makes a table a source of the pipeline.
+    pub fn source(&self, running: &RunningTable) -> Box<dyn Source> {
+        let RunningTable { settings, table, finished, .. } = running;
+        let tracer = self.pipeline.tracer.of_table(&settings.name, POSTGRES);
+        let (table, finished) = (table.clone(), Arc::clone(finished));
+        Box::new(PostgresSource::new(settings, table, finished, self.origin, tracer))
     }
 
     /// Returns access to the metrics of all tables.
@@ -178,46 +212,106 @@ impl PostgresTables {
             name: running.settings.name.clone(),
             table: running.table.clone(),
         };
-        self.tables.iter().map(metrics).collect()
+        self.tables().iter().map(metrics).collect()
     }
 
     /// Lets the batches in flight of all tables finish at the same time, and closes connections.
-    pub fn stop(self) {
-        match self.hosts {
-            TableHosts::Threads(threads) => {
-                let stopping: Vec<_> = threads.into_iter().map(TableThread::stop).collect();
-                stopping
-                    .into_iter()
-                    .for_each(|stopping| stopping.wait(STOP_GRACE + FIRST_ATTEMPT_MARGIN));
-            }
-            TableHosts::Embedded { runtime, .. } => {
-                runtime.block_on(async {
-                    let tables = self.tables.into_iter();
-                    let closing: Vec<_> =
-                        tables.map(|running| tokio::spawn(close(running.table))).collect();
-                    for closing in closing {
-                        // The panic hook has reported a panic already.
-                        let _ = closing.await;
-                    }
-                });
-                if let Some(runtime) = Arc::into_inner(runtime) {
-                    // Does not wait for a DNS lookup that may be stuck in the system.
-                    runtime.shutdown_background();
-                }
+    /// Called when the pipeline has ended.
+    pub fn stop(&self) {
+        let tables = std::mem::take(&mut *self.tables());
+        let mut stopping = Vec::new();
+        let mut closing = Vec::new();
+        for RunningTable { table, host, .. } in tables {
+            match host {
+                TableHost::Thread(thread) => stopping.push(thread.stop()),
+                TableHost::Embedded(runtime) => closing.push(runtime.spawn(close(table))),
             }
         }
+        if let Some((runtime, _)) = self.embedded().take() {
+            runtime.block_on(async {
+                for closing in closing {
+                    // The panic hook has reported a panic already.
+                    let _ = closing.await;
+                }
+            });
+            if let Some(runtime) = Arc::into_inner(runtime) {
+                // Does not wait for a DNS lookup that may be stuck in the system.
+                runtime.shutdown_background();
+            }
+        }
+        stopping.into_iter().for_each(|stopping| stopping.wait(THREAD_STOP_MAX));
+    }
+
+    fn embedded(&self) -> MutexGuard<'_, Option<Embedded>> {
+        self.embedded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Vec<RunningTable>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RunningTable {
-    fn start(settings: &Settings, runtime: &Runtime, pipeline: Waker) -> Self {
+    fn start(
+        settings: &Settings,
+        runtime: &Handle,
+        pipeline: Waker,
+    ) -> (Table, Arc<FinishedAnswers>, Notifying) {
         log::info!("table {}: {}", settings.name, settings.describe());
-        let finished = Arc::new(FinishedAnswers::new(&settings.name, pipeline));
+        let (finished, notifying) = FinishedAnswers::start(&settings.name, pipeline, runtime);
         let _entered = runtime.enter();
-        let table = Table::start(settings.clone());
-        let notifier = Arc::clone(&finished);
-        tokio::spawn(async move { notifier.notify().await });
-        Self { settings: settings.clone(), table, finished }
+        (Table::start(settings.clone()), finished, notifying)
+    }
+
+    fn start_thread(
+        settings: &Settings,
+        runtime: Runtime,
+        pipeline: Waker,
+    ) -> Result<Self, Failure> {
+        let (table, finished, notifying) = Self::start(settings, runtime.handle(), pipeline);
+        let thread = TableThread::start(&settings.name, runtime, table.clone())?;
+        let (settings, host) = (settings.clone(), TableHost::Thread(thread));
+        Ok(Self { settings, table, finished, _notifying: notifying, host })
+    }
+
+    /// Waits until the table knows whether Postgres can be reached, within bounds. Blocks while
+    /// other threads run the table.
+    pub fn wait_for_first_attempt(&self) {
+        let known = match &self.host {
+            TableHost::Thread(thread) => thread.wait_for_first_attempt(self.timeout()),
+            TableHost::Embedded(runtime) => {
+                let (sender, known) = mpsc::channel();
+                let connected = self.connected();
+                // This thread may have stopped to wait.
+                runtime.spawn(async move { _ = sender.send(connected.await) });
+                known.recv().unwrap_or(false)
+            }
+        };
+        self.warn_if_unknown(known);
+    }
+
+    /// Lets the batches in flight finish, and closes the connections. Blocks while other threads
+    /// run the table.
+    pub fn stop(self) {
+        match self.host {
+            TableHost::Thread(thread) => thread.stop().wait(THREAD_STOP_MAX),
+            TableHost::Embedded(runtime) => {
+                let (sender, closed) = mpsc::channel();
+                let table = self.table;
+                runtime.spawn(async move {
+                    close(table).await;
+                    let _ = sender.send(());
+                });
+                // At a shutdown nobody runs the table any more, and the sender is dropped.
+                let _ = closed.recv();
+            }
+        }
+    }
+
+    /// Waits until the table knows whether Postgres can be reached; returns false after a time.
+    fn connected(&self) -> impl Future<Output = bool> + Send + use<> {
+        let (table, wait_max) = (self.table.clone(), self.timeout());
+        async move { timeout(wait_max, table.connected()).await.is_ok() }
     }
 
     /// Returns how long to wait for the outcome of the first attempt.

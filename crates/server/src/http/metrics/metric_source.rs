@@ -37,13 +37,13 @@ pub enum MetricSource {
     /// A value for each table in Postgres.
     Postgres(fn(&TableStats) -> u64),
     /// A value for each request queue.
-    Queue(fn(&QueueReading<'_>) -> u64),
+    Queue(fn(&QueueReading) -> u64),
     /// Two values for each request queue: of reads and of writes.
     QueueOperation(fn(&ClassStats) -> u64),
     /// A value for each table of kind chunks.
-    Chunks(fn(&ChunksReading<'_>) -> u64),
+    Chunks(fn(&ChunksReading) -> u64),
     /// A moving average for each table of kind chunks.
-    ChunksAverage(fn(&ChunksReading<'_>) -> f64),
+    ChunksAverage(fn(&ChunksReading) -> f64),
     /// Counts of Dolt's clients by one label, over all tables of kind chunks.
     Dolt(Labels, fn(&RemotesapiStats) -> Vec<(&'static str, u64)>),
     /// A value of the log.
@@ -93,7 +93,7 @@ impl MetricSource {
             }
             Queue(of) => {
                 for queue in &reading.queues {
-                    samples.put(&[queue.table], of(queue));
+                    samples.put(&[&queue.table], of(queue));
                 }
             }
             QueueOperation(of) => {
@@ -105,12 +105,12 @@ impl MetricSource {
             }
             Chunks(of) => {
                 for table in &reading.chunks {
-                    samples.put(&[table.name], of(table));
+                    samples.put(&[&table.name], of(table));
                 }
             }
             ChunksAverage(of) => {
                 for table in &reading.chunks {
-                    samples.put(&[table.name], of(table));
+                    samples.put(&[&table.name], of(table));
                 }
             }
             // All tables of kind chunks together, if there are any.

@@ -27,11 +27,11 @@ pub struct Reading<'a> {
     /// Batches of the pipeline's stages, by name.
     pub stages: [(&'static str, BatchReading); 4],
     /// Tables in Postgres, by name.
-    pub postgres: Vec<(&'a str, TableStats)>,
+    pub postgres: Vec<(String, TableStats)>,
     /// Tables of kind chunks.
-    pub chunks: Vec<ChunksReading<'a>>,
+    pub chunks: Vec<ChunksReading>,
     /// Request queues of all these tables.
-    pub queues: Vec<QueueReading<'a>>,
+    pub queues: Vec<QueueReading>,
     /// Times of requests, of each table and family that had any.
     pub latencies: Vec<Latencies>,
     /// Counters of the log; none until it is recovered.
@@ -40,8 +40,8 @@ pub struct Reading<'a> {
 
 /// Counters of one table of kind chunks.
 #[derive(Debug)]
-pub struct ChunksReading<'a> {
-    pub name: &'a str,
+pub struct ChunksReading {
+    pub name: String,
     pub stats: StoreStats,
     pub status: StoreStatus,
     /// Times of gRPC calls and downloads, of those that were made.
@@ -50,8 +50,8 @@ pub struct ChunksReading<'a> {
 
 /// Counters of the request queue of one table, in Postgres or of kind chunks.
 #[derive(Debug)]
-pub struct QueueReading<'a> {
-    pub table: &'a str,
+pub struct QueueReading {
+    pub table: String,
     pub stats: QueueStats,
     pub waiting: usize,
 }
@@ -67,18 +67,19 @@ pub struct LogReading {
 
 impl<'a> Reading<'a> {
     pub fn new(status: &'a Status, front: &'a FrontMetrics) -> Self {
-        let postgres = status.postgres().iter().map(|table| (table.name.as_str(), table.stats()));
-        let postgres: Vec<_> = postgres.collect();
-        let chunks = status.chunk_stores().map_or(&[][..], |stores| stores.tables());
-        let queues = postgres.iter().map(QueueReading::of_postgres);
-        let queues = queues.chain(chunks.iter().map(QueueReading::of_chunks)).collect();
+        let postgres = status.postgres();
+        let postgres = postgres.into_iter().map(|table| (table.stats(), table.name));
+        let postgres: Vec<_> = postgres.map(|(stats, name)| (name, stats)).collect();
+        let chunks = status.chunk_tables();
+        let of_chunks = chunks.iter().map(|table| QueueReading::of_chunks(table));
+        let queues = postgres.iter().map(QueueReading::of_postgres).chain(of_chunks).collect();
         Self {
             status,
             state: status.state(),
             front,
             stages: stages(&status.stats),
             postgres,
-            chunks: chunks.iter().map(ChunksReading::new).collect(),
+            chunks: chunks.iter().map(|table| ChunksReading::new(table)).collect(),
             queues,
             latencies: latencies::read(status),
             log: status.progress().map(|progress| LogReading::new(progress, status.snapshots())),
@@ -95,26 +96,26 @@ fn stages(stats: &Stats) -> [(&'static str, BatchReading); 4] {
     ]
 }
 
-impl<'a> ChunksReading<'a> {
-    fn new(table: &'a ChunkTable) -> Self {
+impl ChunksReading {
+    fn new(table: &ChunkTable) -> Self {
         let calls = TimedCall::ALL.map(|call| (call, table.times.read(call)));
         Self {
             calls: calls.into_iter().filter(|(_, times)| times.count() != 0).collect(),
-            name: &table.settings.name,
+            name: table.settings.name.clone(),
             stats: table.store.stats(),
             status: table.store.status(),
         }
     }
 }
 
-impl<'a> QueueReading<'a> {
-    fn of_postgres((table, stats): &(&'a str, TableStats)) -> Self {
-        Self { table, stats: stats.queue, waiting: stats.waiting }
+impl QueueReading {
+    fn of_postgres((table, stats): &(String, TableStats)) -> Self {
+        Self { table: table.clone(), stats: stats.queue, waiting: stats.waiting }
     }
 
-    fn of_chunks(table: &'a ChunkTable) -> Self {
+    fn of_chunks(table: &ChunkTable) -> Self {
         let ChunkTable { settings, queue, .. } = table;
-        Self { table: &settings.name, stats: queue.stats(), waiting: queue.waiting() }
+        Self { table: settings.name.clone(), stats: queue.stats(), waiting: queue.waiting() }
     }
 }
 

@@ -17,7 +17,8 @@ use super::{
 use crate::latencies::Latencies;
 use busload_remotesapi::{Download, Method};
 
-fn chunks(name: &str) -> ChunksReading<'_> {
+fn chunks(name: &str) -> ChunksReading {
+    let name = name.to_owned();
     let times = Histogram::default();
     times.record(Duration::from_millis(3), 2);
     let calls = vec![(TimedCall::GetChunk, times.read())];
@@ -46,10 +47,14 @@ fn full_page() -> String {
     let stats = LogStats { sync_times: syncs.read(), ..LogStats::default() };
     status.stats.latencies.command(lookup(b"get")).unwrap().calls.add(7);
     let mut reading = Reading::new(&status, &front);
-    reading.postgres = vec![("objects", TableStats::default())];
+    reading.postgres = vec![("objects".to_owned(), TableStats::default())];
     reading.chunks = vec![chunks("db"), chunks("a\"b\\c\nd")];
     reading.queues = ["objects", "db", "a\"b\\c\nd"]
-        .map(|table| QueueReading { table, stats: QueueStats::default(), waiting: 3 })
+        .map(|table| QueueReading {
+            table: table.to_owned(),
+            stats: QueueStats::default(),
+            waiting: 3,
+        })
         .into();
     let times = syncs.read();
     reading.latencies = vec![Latencies {

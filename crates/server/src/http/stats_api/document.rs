@@ -198,7 +198,7 @@ fn latency(reading: &Reading<'_>) -> Vec<Value> {
     let syncs = reading.log.iter().map(|log| histogram("sync", "log", None, &log.stats.sync_times));
     let calls = reading.chunks.iter().flat_map(|table| {
         let of = |(call, times): &(TimedCall, Times)| {
-            histogram("call", table.name, Some(call.name()), times)
+            histogram("call", &table.name, Some(call.name()), times)
         };
         table.calls.iter().map(of)
     });

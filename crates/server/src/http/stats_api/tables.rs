@@ -63,7 +63,7 @@ pub fn tables<'a>(reading: &'a Reading<'a>) -> Vec<TableReading<'a>> {
     let queue = |name: &str| reading.queues.iter().find(|queue| queue.table == name);
     let mut tables = memory_tables(reading).collect::<Vec<_>>();
     tables.extend(reading.postgres.iter().map(|(name, stats)| postgres_table(name, stats)));
-    tables.extend(reading.chunks.iter().map(|chunks| chunks_table(chunks, queue(chunks.name))));
+    tables.extend(reading.chunks.iter().map(|chunks| chunks_table(chunks, queue(&chunks.name))));
     tables
 }
 
@@ -117,17 +117,14 @@ fn postgres_table<'a>(name: &'a str, stats: &TableStats) -> TableReading<'a> {
     }
 }
 
-fn chunks_table<'a>(
-    chunks: &'a ChunksReading<'a>,
-    queue: Option<&QueueReading<'_>>,
-) -> TableReading<'a> {
+fn chunks_table<'a>(chunks: &'a ChunksReading, queue: Option<&QueueReading>) -> TableReading<'a> {
     let ChunksReading { name, stats, status, .. } = chunks;
     let error = match status {
         StoreStatus::Failed(error) => Some(shown_error(&error.to_string()).into_owned()),
         StoreStatus::Opening | StoreStatus::Open => None,
     };
     TableReading {
-        name: (*name).into(),
+        name: name.into(),
         kind: "chunks",
         state: store_state(status),
         error,

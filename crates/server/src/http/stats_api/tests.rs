@@ -60,7 +60,7 @@ fn the_worst_reason_comes_first() {
     let document = of(&status, |reading| {
         reading.state = ServerState::NoSpace("the disk is full".into());
         reading.status.stats.connections_rejected_total.add(7);
-        reading.postgres = vec![("objects", TableStats::default())];
+        reading.postgres = vec![("objects".to_owned(), TableStats::default())];
     });
     assert_eq!(
         reasons(&document),
@@ -95,7 +95,7 @@ fn what_is_saved_are_requests_less_round_trips() {
     let mut stats = TableStats { statements: 4, ..TableStats::default() };
     stats.queue.reads.requests = 90;
     stats.queue.writes.requests = 10;
-    let document = of(&status, |reading| reading.postgres = vec![("objects", stats)]);
+    let document = of(&status, |reading| reading.postgres = vec![("objects".to_owned(), stats)]);
     let saved = &document["saved"][0];
     assert_eq!(saved["name"], "statements");
     assert_eq!((&saved["requests"], &saved["round_trips"]), (&100.into(), &4.into()));
