@@ -19,8 +19,9 @@ use serde_json::Value;
 
 use crate::steps::{cargo, root, run};
 
-/// Features that tests are built with. The steps that build the program alone leave them out.
-const FEATURES: [&str; 2] = ["--features", "busload/otel"];
+/// Features that tests are built with. A release has none of them; the step of clippy checks that
+/// the program can be built so.
+pub const FEATURES: [&str; 2] = ["--features", "busload/otel"];
 /// Time after which a program is ended: it hangs.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Time between two lines that name a program that runs long.

@@ -8,7 +8,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::steps::{cargo, output, root, run};
+use crate::{
+    steps::{cargo, output, root, run},
+    tests::FEATURES,
+};
 
 /// Cargo profile that the server is built with.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +27,9 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
     let (arguments, folder): (&[&str], _) = match profile {
         // The binary that the tests use: another selection of packages would have other features
         // of dependencies, which would be built again.
-        Profile::Debug => (&["test", "--workspace", "--no-run", "--quiet"], "debug"),
+        Profile::Debug => {
+            (&["test", "--workspace", FEATURES[0], FEATURES[1], "--no-run", "--quiet"], "debug")
+        }
         Profile::Release => (&["build", "--package", "busload", "--release"], "release"),
     };
     run(cargo().args(arguments))?;
