@@ -38,11 +38,11 @@ What is measured
   load           A server with --keys keys and a hash of --fields fields takes SETs, without a
                  snapshot (`before`) and while one is made: `bgsave`, for Redis also `rewrite`
                  (BGREWRITEAOF). At full speed (`pipe` is the length of the pipelines), then in an
-                 open loop at half the throughput found without a snapshot; then the same while the
-                 first of the clients writes fields of the large hash instead. busload makes no
-                 other snapshots (--snapshot-log none), and there is a fresh one before each that
-                 is measured, so that all do the same work. The load lasts as long as the snapshot,
-                 but at most a minute (`unfinished`).
+                 open loop at half the throughput that one reaches without a snapshot, or at
+                 --open-rate; then the same while the first of the clients writes fields of the
+                 large hash instead. busload makes no other snapshots (--snapshot-log none), and
+                 there is a fresh one before each that is measured, so that all do the same work.
+                 The load lasts as long as the snapshot, but at most a minute (`unfinished`).
   amplification  --write-keys keys are overwritten at random at --write-rate for --minutes, with
                  the servers' own rules for when to make a snapshot; then the server is restarted.
   restart        Time from the start of a server until it serves: from a snapshot of --keys keys;
@@ -97,6 +97,9 @@ pub struct Snapshot {
     /// Length of the pipelines of the section load
     #[arg(long, value_name = "N", default_value = "64", value_parser = count::<1, PIPELINE_MAX>)]
     pipeline: usize,
+    /// Requests per second of the open loop of the section load, instead of half the limit
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    open_rate: Option<u64>,
     /// Fields of the large hash
     #[arg(long, value_name = "N", default_value = "1000000")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=HASH_FIELDS_MAX))]

@@ -111,9 +111,11 @@ pub fn measure_all(
         for &work in &arguments.work {
             let closed = Pace::Pipeline(arguments.pipeline);
             let limit = subject.group(&mut table, launch, work, closed)?;
-            // In whole thousands, so that columns are short.
-            let half = (limit / 2_000 * 1_000).max(1_000);
-            subject.group(&mut table, launch, work, Pace::Rate(half))?;
+            let open = match arguments.open_rate {
+                Some(rate) => rate,
+                None => subject.half_of_open_limit(launch, work, limit)?,
+            };
+            subject.group(&mut table, launch, work, Pace::Rate(open))?;
         }
     }
     Ok(targets(&table))
@@ -141,6 +143,15 @@ impl Subject<'_> {
         let case = Case { launch, work: Work::Set, pace, saving: None };
         self.base = self.measure(&case, 0)?.or_zero(RESIDENT);
         Ok(())
+    }
+
+    /// Returns half the throughput of an open loop, whose requests come one by one and cost more
+    /// than the pipelines that reach `limit`.
+    fn half_of_open_limit(&self, launch: Launch, work: Work, limit: u64) -> Result<u64> {
+        let case = Case { launch, work, pace: Pace::Rate(limit), saving: None };
+        let limit = whole(self.measure(&case, 0)?.or_zero(PER_S));
+        // In whole thousands, so that columns are short.
+        Ok((limit / 2_000 * 1_000).max(1_000))
     }
 
     /// Measures a load without and with every kind of snapshot; returns its throughput without.
