@@ -21,7 +21,7 @@ pub const PARTITION_BITS_MAX: u32 = 7;
 /// Records of the log of which a snapshot notes the partition, a byte for each, when it first reads
 /// them. Where there are more it spills them; if the disk is too full for that, further ones are
 /// decoded once for each partition.
-pub const NOTED_RECORDS_MAX: usize = 32 * 1024 * 1024;
+pub const NOTED_RECORDS_MAX: usize = 8 * 1024 * 1024;
 
 /// As many records are noted also if this fraction of the memory of all tables is more.
 pub const NOTED_FRACTION: u64 = 64;
