@@ -49,6 +49,8 @@ pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the 
 /// The chunk stores of the configuration.
 pub struct ChunkStores {
     tables: Vec<ChunkTable>,
+    /// Tables of DynamoDB with the manifests of some stores.
+    dynamo: DynamoTables,
     /// None if there are no stores, or after [`ChunkStores::stop`].
     runtime: Mutex<Option<Runtime>>,
 }
@@ -69,16 +71,18 @@ impl ChunkStores {
     /// uses a cache's directory.
     pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
         if settings.is_empty() {
-            return Ok(Self { tables: Vec::new(), runtime: Mutex::new(None) });
+            let (tables, dynamo) = Default::default();
+            return Ok(Self { tables, dynamo, runtime: Mutex::new(None) });
         }
         let runtime = runtime()?;
+        let dynamo = DynamoTables::default();
         let mut tables = Vec::with_capacity(settings.len());
         for settings in settings {
             log::info!("table {}: {}", settings.name, settings.describe());
-            let store = start_store(settings, &runtime)?;
+            let store = start_store(settings, &runtime, dynamo.clone())?;
             tables.push(ChunkTable::start(settings, store, &runtime)?);
         }
-        Ok(Self { tables, runtime: Mutex::new(Some(runtime)) })
+        Ok(Self { tables, dynamo, runtime: Mutex::new(Some(runtime)) })
     }
 
     /// Returns the store of this name.
@@ -94,6 +98,11 @@ impl ChunkStores {
     /// Returns the stores with their settings and queues.
     pub fn tables(&self) -> &[ChunkTable] {
         &self.tables
+    }
+
+    /// Returns the metrics of DynamoDB's tables, each of which several stores may share.
+    pub fn dynamo_stats(&self) -> Vec<DynamoStats> {
+        self.dynamo.stats()
     }
 
     /// Returns a handle of the runtime, unless there are no stores or they have stopped.
@@ -156,11 +165,16 @@ impl fmt::Debug for ChunkStores {
 }
 
 /// Starts to open one store. Reports a URL that makes no sense as a mistake in the configuration.
-pub fn start_store(settings: &ChunksSettings, runtime: &Runtime) -> Result<Store, Failure> {
+/// Stores with the same `dynamo` share their requests to DynamoDB.
+pub fn start_store(
+    settings: &ChunksSettings,
+    runtime: &Runtime,
+    dynamo: DynamoTables,
+) -> Result<Store, Failure> {
     let name = &settings.name;
     let checked = settings.check_url(runtime.handle().clone());
     checked.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
-    let started = Store::start(settings.of_store(runtime.handle().clone()));
+    let started = Store::start(settings.of_store(runtime.handle().clone(), dynamo));
     started.map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))
 }
 
