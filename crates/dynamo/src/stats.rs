@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct TableStats {
     /// Name of the table.
     pub table: String,
-    /// Region of the table.
-    pub region: String,
+    /// URL of the service.
+    pub endpoint: String,
     /// Requests sent, retries included.
     pub requests: u64,
     /// Keys of these requests.
@@ -34,6 +34,19 @@ pub(crate) struct Counters {
     pub(crate) throttles: AtomicU64,
     pub(crate) unprocessed: AtomicU64,
     pub(crate) failures: AtomicU64,
+}
+
+impl TableStats {
+    /// Adds the counts of other readers of the same table.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.keys += other.keys;
+        self.items += other.items;
+        self.throttles += other.throttles;
+        self.unprocessed += other.unprocessed;
+        self.failures += other.failures;
+        self.waiting += other.waiting;
+    }
 }
 
 impl Counters {

@@ -52,11 +52,19 @@ impl Tables {
         ItemReader { table, key: address.key.clone() }
     }
 
-    /// Collects the metrics of all tables, sorted by name.
+    /// Collects the metrics of all tables, sorted by name. What several accounts read of one table
+    /// is added up.
     pub fn stats(&self) -> Vec<TableStats> {
         let tables: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         let mut stats: Vec<_> = tables.iter().map(|table| table.stats()).collect();
-        stats.sort_by(|a, b| (&a.table, &a.region).cmp(&(&b.table, &b.region)));
+        stats.sort_by(|a, b| (&a.table, &a.endpoint).cmp(&(&b.table, &b.endpoint)));
+        stats.dedup_by(|next, first| {
+            let is_same = (&next.table, &next.endpoint) == (&first.table, &first.endpoint);
+            if is_same {
+                first.add(next);
+            }
+            is_same
+        });
         stats
     }
 
@@ -78,7 +86,7 @@ impl Table {
         let waiting = self.batcher.waiting();
         TableStats {
             table: items.table().to_owned(),
-            region: items.api().region().to_owned(),
+            endpoint: items.api().endpoint().to_owned(),
             waiting: u64::try_from(waiting).expect("a count has at most 64 bits"),
             ..items.counters.stats()
         }

@@ -81,11 +81,6 @@ impl AwsApi {
         Self { service, region: region.to_owned(), endpoint, account, credentials, client }
     }
 
-    /// Region of the service.
-    pub fn region(&self) -> &str {
-        &self.region
-    }
-
     /// URL of the service.
     pub fn endpoint(&self) -> &str {
         self.endpoint.as_str().trim_end_matches('/')
