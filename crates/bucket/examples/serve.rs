@@ -4,7 +4,7 @@
 //! cargo run --package busload-bucket --example serve -- DIRECTORY ACCESS_KEY_ID SECRET_ACCESS_KEY
 //! ```
 //!
-//! Prints its address in a line, and ends when its standard input does. Its only bucket is
+//! Prints `ready URL`, and ends when its standard input does. Its only bucket is
 //! `bucket`.
 
 use std::{
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let bucket = Bucket::with_credentials(Path::new(directory), access_key, secret_key)?;
     let mut out = std::io::stdout();
-    writeln!(out, "{}", bucket.address())?;
+    writeln!(out, "ready http://{}", bucket.address())?;
     out.flush()?;
     // The end of the input, or an error of it, ends the program.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
