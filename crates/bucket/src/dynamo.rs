@@ -46,7 +46,7 @@ pub enum DynamoFault {
 /// A request as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamoSeen {
-    /// Name of the operation.
+    /// Name of the operation, like `GetItem`.
     pub operation: String,
     /// Table that was asked.
     pub table: String,
@@ -99,7 +99,7 @@ impl Dynamo {
         lock(&self.state.tables).entry(table.to_owned()).or_default().insert(key, item);
     }
 
-    /// Removes an item.
+    /// Removes the item of a key.
     pub fn delete(&self, table: &str, key: &str) {
         if let Some(table) = lock(&self.state.tables).get_mut(table) {
             table.remove(key);
@@ -173,7 +173,7 @@ async fn answer(
     respond(&state, &asked, fault).await
 }
 
-/// What is asked, without what came beside it.
+/// Contents of a request, without its headers.
 type Asked = DynamoSeen;
 
 impl Asked {
@@ -264,9 +264,8 @@ fn refusal(status: u16, name: &str) -> Response<Full<Bytes>> {
 }
 
 fn response(status: u16, body: Vec<u8>, has_checksum: bool) -> Response<Full<Bytes>> {
-    let mut response = Response::builder()
-        .status(status)
-        .header("content-type", "application/x-amz-json-1.0");
+    let mut response =
+        Response::builder().status(status).header("content-type", "application/x-amz-json-1.0");
     if has_checksum {
         let checksum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &body);
         response = response.header("x-amz-crc32", checksum.to_string());

@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn texts_are_one_short_line() {
-        let long = fault(400, &format!(r#"{{"__type":"A","message":"{}"}}"#, "a\\n b ".repeat(999)));
+        let words = "a\\n b ".repeat(999);
+        let long = fault(400, &format!(r#"{{"__type":"A","message":"{words}"}}"#));
         assert!(!long.text.contains('\n') && long.text.len() < 2 * QUOTED_CHARACTERS_MAX);
         assert_eq!(fault(502, "<html>").text, "status 502");
         assert_eq!(fault(400, r#"{"__type":"A"}"#).text, "A, status 400");

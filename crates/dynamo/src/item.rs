@@ -14,16 +14,16 @@ pub struct Item {
 /// Value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// Text: type S.
+    /// Text, which has the type S.
     Text(String),
-    /// Bytes: type B.
+    /// Bytes, which have the type B.
     Bytes(Vec<u8>),
     /// A value of another type, by the type's name: N, BOOL, M, ...
     Other(String),
 }
 
 impl Item {
-    /// Returns an attribute.
+    /// Returns the attribute of this name.
     pub fn get(&self, name: &str) -> Option<&Attribute> {
         self.attributes.get(name)
     }

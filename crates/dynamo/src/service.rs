@@ -147,7 +147,8 @@ impl Items {
         let answered = self.attempt(&keys).await;
         match &answered {
             Ok(Answered { answers, .. }) => {
-                let is_item = |answer: &&Option<KeyAnswer>| !matches!(answer, None | Some(Ok(None)));
+                let is_item =
+                    |answer: &&Option<KeyAnswer>| !matches!(answer, None | Some(Ok(None)));
                 count(&self.counters.items, answers.iter().filter(is_item).count());
                 let left = answers.iter().filter(|answer| answer.is_none()).count();
                 count(&self.counters.unprocessed, left);
@@ -264,11 +265,7 @@ impl Service for Items {
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    async fn load_each(
-        &self,
-        keys: Vec<String>,
-        early: EarlyAnswers<'_, Self>,
-    ) -> LoadedAll<Self> {
+    async fn load_each(&self, keys: Vec<String>, early: EarlyAnswers<'_, Self>) -> LoadedAll<Self> {
         self.read(keys, &early).await;
         Ok(Vec::new())
     }

@@ -39,9 +39,7 @@ pub(crate) fn batch_get_item(table: &str, keys: &[&str]) -> Vec<u8> {
 pub(crate) fn parse_get_item(body: &[u8], key: &str) -> Result<KeyAnswer, String> {
     match object(body)?.get("Item") {
         None => Ok(Ok(None)),
-        Some(Value::Object(item)) if key_of(item) == Some(key) => {
-            Ok(Item::parse(item).map(Some))
-        }
+        Some(Value::Object(item)) if key_of(item) == Some(key) => Ok(Item::parse(item).map(Some)),
         Some(Value::Object(_)) => Err("an item that was not asked for".to_owned()),
         Some(_) => Err("expected an object as Item".to_owned()),
     }
@@ -180,7 +178,7 @@ mod tests {
 
     #[test]
     fn errors_have_a_name_and_a_message() {
-        let body = br#"{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","Message":"slow"}"#;
+        let body = br#"{"__type":"com.amazonaws#ThrottlingException","Message":"slow"}"#;
         let failure = parse_failure(body);
         assert_eq!((failure.kind.as_str(), &*failure.message), ("ThrottlingException", "slow"));
         assert_eq!(parse_failure(b"<html>").kind, "");

@@ -1,5 +1,7 @@
 //! Reads of items from a server that answers wrongly, late or not at all.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use busload_bucket::{Dynamo, DynamoFault};

@@ -148,9 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         };
         if let Some(check) = of_dolt {
             steps.step(name, || {
-                ClientFolders::new(name)
-                    .and_then(|folders| check(&folders, &binary))
-                    .map(&mut tell)
+                ClientFolders::new(name).and_then(|folders| check(&folders, &binary)).map(&mut tell)
             });
             continue;
         }

@@ -5,8 +5,9 @@
 //!   reverse order, so what is read later is never older.
 //! * **Certainty.** A manifest and an index say what does *not* exist, and no checksum covers them.
 //!   So over a network the opener believes them when two reads agree: a flipped bit must not make a
-//!   chunk absent (an item of DynamoDB comes with a checksum). Indexes are then kept as sidecars on local disk. The opener believes that there
-//!   is no manifest only if there is no table file either, and never after it has seen one.
+//!   chunk absent (an item of DynamoDB comes with a checksum). Indexes are then kept as sidecars on
+//!   local disk. The opener believes that there is no manifest only if there is no table file
+//!   either, and never after it has seen one.
 //! * **Permissions.** Reading objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where
 //!   other objects make a listing too slow, the opener asks for each file by name, which takes one
 //!   or two requests per file.

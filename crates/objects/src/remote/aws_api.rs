@@ -41,9 +41,9 @@ pub struct AwsApi {
 /// Answer of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiAnswer {
-    /// HTTP status.
+    /// Status of the HTTP response.
     pub status: u16,
-    /// Body, whole.
+    /// Body, which is complete.
     pub body: Bytes,
     /// True if the service sent a checksum of the body, which it passed.
     pub is_verified: bool,

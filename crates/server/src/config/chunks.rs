@@ -448,9 +448,10 @@ fn check_location(location: &str) -> Result<(), String> {
     match (scheme, host.is_empty(), rest.is_empty()) {
         ("file", false, _) => Err("a file store has no host; expected file:///directory".into()),
         ("file", true, true) => Err("the directory is missing; expected file:///directory".into()),
-        ("aws", true, _) => Err(
-            "the table and the bucket are missing; expected aws://[TABLE:BUCKET]/DATABASE".into(),
-        ),
+        ("aws", true, _) => {
+            Err("the table and the bucket are missing; expected aws://[TABLE:BUCKET]/DATABASE"
+                .into())
+        }
         ("file", ..) | (_, false, _) => Ok(()),
         _ => Err(format!("the bucket is missing; expected {scheme}://bucket/prefix")),
     }

@@ -12,7 +12,8 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
 };
@@ -34,8 +35,10 @@ const SECRET: &str = "secret-of-a-test";
 const REGION: &str = "us-east-1";
 /// Name of a database, which is the item's key and the prefix of the table files.
 const DATABASE: &str = "org/repo";
+/// Stores without an item that are served as well, so that busload reads several keys at once.
+const EMPTY_STORES: usize = 20;
 
-/// Runs all checks.
+/// Runs all checks with `dolt` and DynamoDB.
 pub fn check(folders: &ClientFolders, busload: &Path) -> Result<Outcome> {
     let libraries = match libraries(folders) {
         Ok(libraries) => libraries,
@@ -160,18 +163,23 @@ impl Aws<'_> {
         self.run.check_reads(&server, &mut source)?;
         self.run.push_to_folder(&source)?;
         self.expect_chunks_of(&url, &folder)?;
+        expect_shared_requests(&server)?;
         server.stop()
     }
 
-    /// Serves the store by URLs: the endpoints come from the environment and from the query.
+    /// Serves the store, and others that are empty beside it.
     fn serve(&self, url: &str) -> Result<Server> {
         let (s3, dynamodb) = (&self.s3.said, &self.dynamodb.said);
-        let db = format!(
-            "db=chunks+{url}?endpoint={s3}&dynamodb-endpoint={dynamodb}&region={REGION}\
-             &poll=100ms&dolt_paths=org/repo"
+        let query = format!(
+            "endpoint={s3}&dynamodb-endpoint={dynamodb}&region={REGION}&poll=100ms&disk=64MiB"
         );
         let mut command = Server::command(self.busload)?;
-        command.args(["--http", "127.0.0.1:0", "--table", &db]);
+        command.args(["--http", "127.0.0.1:0", "--table"]);
+        command.arg(format!("db=chunks+{url}?{query}&dolt_paths=org/repo"));
+        for number in 0..EMPTY_STORES {
+            let table = format!("empty{number}=chunks+{url}-{number}?{query}");
+            command.arg("--table").arg(table);
+        }
         command.env("AWS_ACCESS_KEY_ID", KEY_ID).env("AWS_SECRET_ACCESS_KEY", SECRET);
         Server::start_by(command)
     }
@@ -201,4 +209,28 @@ impl Aws<'_> {
         command.arg("chunks").args(arguments);
         output(command.envs(environment(&self.s3.said, &self.dynamodb.said)))
     }
+}
+
+/// Checks that stores have shared requests: BatchGetItem as Amazon answers it.
+fn expect_shared_requests(server: &Server) -> Result<()> {
+    let port = server.http_port().context("no HTTP front")?;
+    let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    connection
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    let count = |name: &str| -> Result<u64> {
+        let name = format!("busload_dynamodb_{name}_total{{");
+        let line = answer.lines().find(|line| line.starts_with(&name)).context(name)?;
+        Ok(line.rsplit(' ').next().unwrap_or_default().parse()?)
+    };
+    let (requests, keys) = (count("requests")?, count("keys")?);
+    let (throttles, failures) = (count("throttles")?, count("failures")?);
+    println!(
+        "DynamoDB: {keys} keys in {requests} requests, {throttles} throttled, {failures} failed"
+    );
+    if keys <= requests || throttles + failures != 0 {
+        bail!("expected several keys in one request, and no failure");
+    }
+    Ok(())
 }

@@ -106,7 +106,7 @@ fn item(database: &str, root: ChunkAddress, files: &[FileSpec]) -> Value {
     item
 }
 
-/// Encodes 20 bytes.
+/// Encodes 20 bytes in base64.
 fn base64(bytes: &[u8; 20]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();

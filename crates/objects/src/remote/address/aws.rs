@@ -75,7 +75,7 @@ pub(super) fn parse(rest: &str, options: &RemoteOptions) -> Result<Address, Erro
     Ok(Address { store, prefix: database, url: shown, directory: None, item: Some(item) })
 }
 
-/// Parts of a URL after its scheme.
+/// Names and path in a URL, after its scheme.
 struct Parts<'a> {
     table: &'a str,
     bucket: &'a str,

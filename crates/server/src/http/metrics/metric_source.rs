@@ -61,8 +61,8 @@ pub enum MetricSource {
 pub type Labels = &'static [&'static str];
 
 use MetricSource::{
-    Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline, Postgres, Process, Queue,
-    QueueOperation, Stage,
+    Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline, Postgres, Process,
+    Queue, QueueOperation, Stage,
 };
 
 impl MetricSource {

@@ -8,8 +8,8 @@ use busload_postgres::TableStats;
 use super::metric_source::{
     self,
     MetricSource::{
-        self, Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline, Postgres,
-        Process, Queue, QueueOperation, Stage,
+        self, Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline,
+        Postgres, Process, Queue, QueueOperation, Stage,
     },
     by_download, by_location, by_method, by_origin, flag, resident_bytes, tls,
 };
