@@ -11,7 +11,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -40,7 +40,11 @@ type Table = BTreeMap<Box<str>, Arc<User>>;
 
 /// Users that were read from the file, to take the place of those before.
 #[derive(Clone, Debug)]
-pub struct Loaded(Table);
+pub struct Loaded {
+    table: Table,
+    /// Text that they were read from.
+    text: String,
+}
 
 /// Table of all users.
 pub struct Users {
@@ -49,6 +53,8 @@ pub struct Users {
     /// Password of the configuration, which is one of the user `default`.
     configured: Option<Digest>,
     file: Option<Arc<dyn UserFile>>,
+    /// Text of the file that was last put in force or written.
+    file_text: Arc<Mutex<String>>,
     /// Key of the digests of passwords.
     key: Hmac<Sha256>,
     under_way: Arc<Mutex<HashMap<Digest, Promise<bool>>>>,
@@ -103,6 +109,7 @@ impl Users {
             table: RwLock::default(),
             configured: None,
             file,
+            file_text: Arc::default(),
             key: Hmac::new_from_slice(&key).expect("a key of any length is one"),
             under_way: Arc::default(),
             nobody: PasswordHash::of_nobody(),
@@ -110,7 +117,7 @@ impl Users {
         };
         users.configured = password.map(|password| users.digest(DEFAULT.as_bytes(), password));
         let text = users.file.as_ref().map(|file| file.read()).transpose()?.unwrap_or_default();
-        let loaded = users.loaded(&text)?;
+        let loaded = users.loaded(text)?;
         users.replace(loaded);
         Ok(users)
     }
@@ -195,18 +202,24 @@ impl Users {
     pub fn load(&self) -> Result<Promise<Result<Loaded, String>>, Busy> {
         let Some(file) = self.file.clone() else { return Err(Busy) };
         let (commands, configured) = (self.commands.clone(), self.configured);
-        self.workers.run(move || with_default(&file.read()?, &commands, configured))
+        self.workers.run(move || with_default(file.read()?, &commands, configured))
     }
 
-    /// Reads the file in the calling thread; `None` if there is none.
-    pub fn read_file(&self) -> Option<Result<Loaded, String>> {
-        let file = self.file.as_ref()?;
-        Some(file.read().and_then(|text| self.loaded(&text)))
+    /// Reads the file in the calling thread, if there is one and its text is not the one that was
+    /// last put in force or written.
+    pub fn read_changed_file(&self) -> Result<Option<Loaded>, String> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let text = file.read()?;
+        if text == *lock(&self.file_text) {
+            return Ok(None);
+        }
+        self.loaded(text).map(Some)
     }
 
     /// Puts the users of the file in the place of those before.
-    pub fn replace(&self, loaded: Loaded) {
-        self.put_table(loaded.0);
+    pub fn replace(&self, Loaded { table, text }: Loaded) {
+        self.put_table(table);
+        *lock(&self.file_text) = text;
     }
 
     /// Has a worker write the users to the file.
@@ -214,10 +227,15 @@ impl Users {
         let Some(file) = self.file.clone() else { return Err(Busy) };
         let lines = self.all().into_iter().map(|user| user.line(&self.commands) + "\n");
         let text: String = lines.collect();
-        self.workers.run(move || file.write(&text))
+        let file_text = Arc::clone(&self.file_text);
+        self.workers.run(move || {
+            file.write(&text)?;
+            *lock(&file_text) = text;
+            Ok(())
+        })
     }
 
-    fn loaded(&self, text: &str) -> Result<Loaded, String> {
+    fn loaded(&self, text: String) -> Result<Loaded, String> {
         with_default(text, &self.commands, self.configured)
     }
 
@@ -249,7 +267,7 @@ impl Users {
     /// Has a worker verify a password.
     pub fn verify(&self, unverified: Unverified) -> Result<Verification, Busy> {
         let Unverified { digest, user, password } = unverified;
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = lock(&self.under_way);
         if let Some(result) = under_way.get(&digest) {
             return Ok(Verification { result: result.clone(), is_first: false });
         }
@@ -262,7 +280,7 @@ impl Users {
             if let Some(user) = user.filter(|_| is_right) {
                 user.note_verified(digest);
             }
-            done.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
+            lock(&done).remove(&digest);
             is_right
         })?;
         under_way.insert(digest, result.clone());
@@ -276,12 +294,16 @@ impl Users {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn with_default(
-    text: &str,
+    text: String,
     commands: &CommandList,
     configured: Option<Digest>,
 ) -> Result<Loaded, String> {
-    let mut table = file::parse(text, commands).map_err(|error| error.to_string())?;
+    let mut table = file::parse(&text, commands).map_err(|error| error.to_string())?;
     let default = match table.remove(DEFAULT) {
         Some(user) => user.changed(&[], commands).expect("no rule is refused"),
         None => User::default_user(commands),
@@ -291,7 +313,7 @@ fn with_default(
         None => default,
     };
     table.insert(DEFAULT.into(), Arc::new(default));
-    Ok(Loaded(table))
+    Ok(Loaded { table, text })
 }
 
 fn hashed(index: usize, rule: Rule, known: &[PasswordHash]) -> Result<Rule, (usize, RuleError)> {

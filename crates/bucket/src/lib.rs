@@ -1,5 +1,5 @@
 //! A private S3 server and a proxy in front of it that delays, corrupts and refuses, for tests and
-//! benchmarks.
+//! benchmarks; and a DynamoDB server that knows reads.
 //!
 //! ```text
 //!     client ---> FaultProxy (delays, corrupts, ---> Bucket (S3 over a directory)
@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dynamo;
 mod etag;
 mod fault;
 mod limits;
@@ -24,6 +25,7 @@ mod proxy;
 mod s3;
 mod server;
 
+pub use dynamo::{Dynamo, DynamoFault, DynamoSeen};
 pub use fault::{Fault, Faults, Rule};
 pub use proxy::{FaultProxy, Seen};
 pub use server::{Bucket, Error, url};

@@ -174,7 +174,7 @@ impl Threads {
         }
     }
 
-    fn listen(&self) -> Result<(TcpListener, SocketAddr), Error> {
+    pub fn listen(&self) -> Result<(TcpListener, SocketAddr), Error> {
         self.inside(|| {
             let socket = TcpSocket::new_v4()?;
             socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use busload_dynamo::Tables;
 use busload_objects::Environment;
 use tokio::runtime::Handle;
 
@@ -15,7 +16,7 @@ use crate::{Error, Form};
 pub struct Settings {
     /// Name of the table.
     pub name: String,
-    /// URL of the object store: `s3://..`, `file:///..`.
+    /// URL of the object store: `s3://..`, `aws://..`, `file:///..`.
     pub url: String,
     /// Directory of the cache, which only this store uses.
     pub directory: PathBuf,
@@ -35,6 +36,8 @@ pub struct Settings {
     pub requests_max: usize,
     /// Time for which a file that the manifest dropped stays readable.
     pub grace_period: Duration,
+    /// Tables of DynamoDB with manifests, which stores of one process share.
+    pub tables: Tables,
     /// Environment variables that credentials come from.
     pub environment: Environment,
     /// Runtime for everything that waits.

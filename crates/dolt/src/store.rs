@@ -81,6 +81,7 @@ impl Store {
         let cache = open_cache(&settings)?;
         let source = ObjectSource::new(&settings.url, remote, cache);
         let Settings { name, runtime, .. } = settings;
+        let item = source.remote.item().map(|address| settings.tables.reader(address, &runtime));
         let lifecycle = Arc::new(Lifecycle::new(name, source.remote.url(), runtime));
         let versions = Arc::new(Versions::new(lifecycle.clone()));
         let memory = MemoryCache::new(settings.memory_bytes_max);
@@ -89,7 +90,7 @@ impl Store {
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
-            opener: Opener::new(source.clone()),
+            opener: Opener::new(source.clone(), item),
             poll: settings.poll,
             grace_period: settings.grace_period,
         };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Refresher (a task): every poll, or when a request asks
-//!     | Opener: manifests --> listing --> indexes of new table files --> Snapshot
+//!     | Opener: manifests (objects, or an item) --> listing --> indexes of new table files
 //!     v
 //!  Versions: current Version (ArcSwap) = Snapshot + files within their grace period
 //!     | a file closes whose dictionaries were advertised, or a client asks for an older file

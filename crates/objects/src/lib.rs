@@ -25,7 +25,7 @@
 //! | `stream` | the bytes of a range in order, with readahead |
 //! | `readahead` | the policy of all of these as pure functions |
 //! | `disk` | cache files, journal, sidecars; space accounting and S3-FIFO eviction |
-//! | `remote` | the object store: window, retries, checks of its answers |
+//! | `remote` | the object store: window, retries, checks of its answers; [`AwsApi`] |
 //!
 //! * **Right or not at all**: every byte from disk has passed a checksum that belongs to this
 //!   position of this version of this object, and every byte from the store came with the ETag and
@@ -58,5 +58,8 @@ pub use cache::{Cache, CacheOptions, CacheStats, CachedObject, Progress};
 pub use error::Error;
 pub use object::Object;
 pub use read::{AccessHint, ReadOptions, Reading};
-pub use remote::{Environment, Fetched, ObjectMeta, Remote, RemoteOptions, RemoteStats};
+pub use remote::{
+    ApiAnswer, ApiError, AwsApi, Environment, Fetched, ItemAddress, ObjectMeta, Remote,
+    RemoteOptions, RemoteStats,
+};
 pub use stream::{ObjectStream, StreamOptions};

@@ -31,6 +31,7 @@ use crate::Error;
 
 mod address;
 mod attempts;
+mod aws_api;
 #[cfg(test)]
 pub(crate) mod fake;
 mod fault;
@@ -50,6 +51,7 @@ use limits::LIST_TIMEOUT;
 use metrics::Metrics;
 use window::Window;
 
+pub use aws_api::{ApiAnswer, ApiError, AwsApi, ItemAddress};
 pub(crate) use metrics::StorePace;
 pub(crate) use ranged::Sink;
 pub(crate) use window::Urgency;
@@ -137,6 +139,7 @@ pub struct Remote {
     url: String,
     /// Directory of a `file://` store: while it is missing, a missing file says nothing.
     directory: Option<PathBuf>,
+    item: Option<ItemAddress>,
     runtime: Handle,
     stall_timeout: Duration,
     attempts_max: u32,
@@ -146,8 +149,8 @@ pub struct Remote {
 
 impl Remote {
     /// Parses the URL of a store; connects to nothing. `file:///dir`,
-    /// `s3://bucket/prefix?endpoint=..&region=..&path-style=true&anonymous=true`, `gs://..`,
-    /// `az://..`.
+    /// `s3://bucket/prefix?endpoint=..&region=..&path-style=true&anonymous=true`,
+    /// `aws://[table:bucket]/prefix?dynamodb-endpoint=..`, `gs://..`, `az://..`.
     ///
     /// # Errors
     /// [`Error::Settings`]: the text is no URL, has an unknown key or contains a secret.
@@ -157,12 +160,13 @@ impl Remote {
     }
 
     fn at(address: Address, options: RemoteOptions) -> Self {
-        let Address { store, prefix, url, directory } = address;
+        let Address { store, prefix, url, directory, item } = address;
         Self {
             store,
             prefix,
             url,
             directory,
+            item,
             runtime: options.runtime,
             stall_timeout: options.stall_timeout,
             attempts_max: options.attempts_max,
@@ -174,13 +178,18 @@ impl Remote {
     /// Makes a remote over any store.
     #[cfg(test)]
     pub(crate) fn over(store: Arc<dyn ObjectStore>, options: RemoteOptions) -> Arc<Self> {
-        let url = "memory://".to_owned();
-        Arc::new(Self::at(Address { store, prefix: Path::ROOT, url, directory: None }, options))
+        let (prefix, url) = (Path::ROOT, "memory://".to_owned());
+        Arc::new(Self::at(Address { store, prefix, url, directory: None, item: None }, options))
     }
 
     /// URL without secrets, for people; part of the key of cached objects.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Item of a DynamoDB table that the URL names beside the bucket, if it is an `aws://` URL.
+    pub fn item(&self) -> Option<&ItemAddress> {
+        self.item.as_ref()
     }
 
     /// Lists the objects directly below a folder of the store (empty: its top). A folder that does

@@ -191,6 +191,7 @@ fn settings(name: &str, url: &str, runtime: Handle) -> Settings {
         grace_period: Duration::from_secs(600),
         environment: Arc::new(|_| None),
         runtime,
+        tables: Default::default(),
     }
 }
 

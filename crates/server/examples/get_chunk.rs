@@ -133,6 +133,7 @@ impl OwnStore {
             grace_period: Duration::from_secs(60),
             environment: Arc::new(|name: &str| env::var(name).ok()),
             runtime: Handle::current(),
+            tables: Default::default(),
         };
         let store = Store::start(settings)?;
         store.opened().await?;

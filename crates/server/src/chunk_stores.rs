@@ -24,6 +24,7 @@ use std::{
 
 use busload_calls::CallTimes;
 use busload_dolt::Store;
+use busload_dynamo::{TableStats as DynamoStats, Tables as DynamoTables};
 use futures_util::future::join_all;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
@@ -54,6 +55,8 @@ pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the 
 pub struct ChunkStores {
     /// Tables in the order in which they came. A reload replaces the list.
     tables: RwLock<Tables>,
+    /// Tables of DynamoDB with the manifests of some stores.
+    dynamo: DynamoTables,
     runtime: Mutex<StoresRuntime>,
 }
 
@@ -89,7 +92,8 @@ impl ChunkStores {
     /// uses a cache's directory.
     pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
         let runtime = Mutex::new(StoresRuntime::Unneeded);
-        let stores = Self { tables: RwLock::new(Arc::default()), runtime };
+        let (tables, dynamo) = (RwLock::new(Arc::default()), DynamoTables::default());
+        let stores = Self { tables, dynamo, runtime };
         for settings in settings {
             stores.add(stores.open(settings)?);
         }
@@ -101,7 +105,7 @@ impl ChunkStores {
     pub fn open(&self, settings: &ChunksSettings) -> Result<Arc<ChunkTable>, Failure> {
         log::info!("table {}: {}", settings.name, settings.describe());
         let runtime = self.start_runtime()?;
-        let store = start_store(settings, &runtime)?;
+        let store = start_store(settings, &runtime, self.dynamo.clone())?;
         ChunkTable::start(settings, store, &runtime).map(Arc::new)
     }
 
@@ -134,6 +138,11 @@ impl ChunkStores {
     /// Returns the tables that are served now.
     pub fn tables(&self) -> Tables {
         self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the metrics of DynamoDB's tables, each of which several stores may share.
+    pub fn dynamo_stats(&self) -> Vec<DynamoStats> {
+        self.dynamo.stats()
     }
 
     /// Returns a handle of the runtime, unless there was no store yet or they have stopped.
@@ -240,11 +249,16 @@ impl fmt::Debug for ChunkStores {
 }
 
 /// Starts to open one store. Reports a URL that makes no sense as a mistake in the configuration.
-pub fn start_store(settings: &ChunksSettings, runtime: &Handle) -> Result<Store, Failure> {
+/// Stores with the same `dynamo` share their requests to DynamoDB.
+pub fn start_store(
+    settings: &ChunksSettings,
+    runtime: &Handle,
+    dynamo: DynamoTables,
+) -> Result<Store, Failure> {
     let name = &settings.name;
     let checked = settings.check_url(runtime.clone());
     checked.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
-    let started = Store::start(settings.of_store(runtime.clone()));
+    let started = Store::start(settings.of_store(runtime.clone(), dynamo));
     started.map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))
 }
 

@@ -20,7 +20,6 @@ use std::{
     thread,
 };
 
-use busload_acl::UserFile;
 use busload_pipeline::{
     reload::{OrderStep, ReloadOutcome},
     tx::{NewLimits, Tx},
@@ -33,15 +32,12 @@ use crate::{
     logger,
     service_manager::ServiceManager,
     sources::{Pipeline, PostgresTables},
-    users_file::AclFile,
 };
 
 /// Configuration in force, with which a reload compares the new one.
 pub struct Reloader {
     /// Configuration that is in force: that of the start, with what was applied since.
     running: Config,
-    /// Text of the file of users when it was last read.
-    users: Option<String>,
 }
 
 /// The running server, to which a reload applies changes.
@@ -64,9 +60,7 @@ struct Report {
 impl Reloader {
     /// Notes the configuration of the start, as it was read.
     pub fn new(config: &Config) -> Self {
-        let mut reloader = Self { running: config.clone(), users: None };
-        reloader.users = reloader.text_of_users();
-        reloader
+        Self { running: config.clone() }
     }
 
     /// Starts the thread that serves requests for reloads.
@@ -188,33 +182,23 @@ impl Reloader {
         }
     }
 
-    /// Replaces the users by those of their file, if it is still the same one and has changed since
-    /// it was last read: users that clients have changed in memory stay otherwise.
-    fn read_users(&mut self, found: &Changes, server: &Running, report: &mut Report) {
+    /// Replaces the users by those of their file, if it is still the same one and its text is not
+    /// in force: users that clients have changed in memory stay otherwise.
+    fn read_users(&self, found: &Changes, server: &Running, report: &mut Report) {
         let Some(users) = self.running.settings.users.clone() else { return };
         if found.fixed.contains(&"acl_file") {
             return;
         }
-        let text = self.text_of_users();
-        if text.is_none() || text == self.users {
-            return;
-        }
-        match users.read_file() {
-            None => {}
-            Some(Ok(loaded)) => {
-                self.users = text;
+        match users.read_changed_file() {
+            Ok(None) => {}
+            Ok(Some(loaded)) => {
                 server.change(move |tx| tx.replace_users(loaded));
                 report.done.push("the users are those of their file".to_owned());
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 report.refused.push(format!("the users stay as they were: {error}"));
             }
         }
-    }
-
-    fn text_of_users(&self) -> Option<String> {
-        let path = self.running.given.acl_file.as_deref()?;
-        AclFile::new(path).read().ok()
     }
 }
 

@@ -73,6 +73,10 @@ pub const CATCH_UP_PERCENT: u64 = 200;
 /// long as that.
 pub const GIVE_WAY_FACTOR: u64 = 4;
 
+/// Length of the log from which that factor does not hold: it begins anew already at the length
+/// itself, so that large tables do not need so much space.
+pub const GIVE_WAY_BYTES_MAX: u64 = 8 << 30;
+
 /// Interval at which the thread looks how much the log has grown.
 pub const LOOK_INTERVAL_MS: u64 = 500;
 

@@ -14,9 +14,9 @@ use crate::{
     MakeError, Pacer, Reading, Snapshot, SnapshotError, Stopped, Summary, Wanted,
     format::lsn_of_name,
     limits::{
-        CATCH_UP_PERCENT, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, GIVE_WAY_FACTOR,
-        KEPT_COUNT, LOG_BYTES_MIN, LOOK_INTERVAL_MS, NOTED_FRACTION, NOTED_RECORDS_MAX,
-        PROGRESS_INTERVAL_MS, RETRY_INTERVAL_MS,
+        CATCH_UP_PERCENT, CPU_PERCENT, DURABLE_LOOK_MS, DURABLE_WAIT_MS, GIVE_WAY_BYTES_MAX,
+        GIVE_WAY_FACTOR, KEPT_COUNT, LOG_BYTES_MIN, LOOK_INTERVAL_MS, NOTED_FRACTION,
+        NOTED_RECORDS_MAX, PROGRESS_INTERVAL_MS, RETRY_INTERVAL_MS,
     },
     make, newest_first, partition_bits,
     writer::discard,
@@ -317,7 +317,7 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
     /// Returns whether a snapshot that gives way to the other threads has fallen so far behind that
     /// it must begin anew without doing so.
     fn must_begin_anew(&self) -> bool {
-        self.gives_way && self.catch_up_bytes().saturating_mul(GIVE_WAY_FACTOR) < self.log_bytes()
+        self.gives_way && give_way_bytes(self.catch_up_bytes()) < self.log_bytes()
     }
 
     /// Returns the length of the log from which the share of the processor grows.
@@ -440,8 +440,9 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
     }
 
     fn make_paced(&self, wanted: Wanted, pause: Pause<'_>) -> Result<Option<Summary>, MakeError> {
-        let factor = if self.gives_way { GIVE_WAY_FACTOR } else { 1 };
-        let grows_from = self.catch_up_bytes().max(1).saturating_mul(factor);
+        let catch_up_bytes = self.catch_up_bytes();
+        let grows_from =
+            if self.gives_way { give_way_bytes(catch_up_bytes) } else { catch_up_bytes }.max(1);
         let share = || {
             let growth = self.log_bytes() as f64 / grows_from as f64;
             f64::from(self.settings.cpu_percent) / 100.0 * growth.max(1.0)
@@ -475,6 +476,11 @@ impl<D: Disk, C: Clock> Maintenance<D, C> {
         remove_covered(&self.disk, &self.progress, oldest, self.due_bytes())?;
         Ok(())
     }
+}
+
+/// Returns the length of the log up to which a snapshot gives way to the other threads.
+fn give_way_bytes(catch_up_bytes: u64) -> u64 {
+    catch_up_bytes.max(catch_up_bytes.saturating_mul(GIVE_WAY_FACTOR).min(GIVE_WAY_BYTES_MAX))
 }
 
 /// Says how far a snapshot is that is being made: in the status, and in the log if it takes long.

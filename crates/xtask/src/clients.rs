@@ -6,6 +6,7 @@
 //! one that fails, fails.
 
 mod dolt;
+mod dolt_aws;
 mod examples;
 mod libraries;
 mod quickstart;
@@ -40,7 +41,7 @@ pub struct Arguments {
     server: Option<PathBuf>,
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "redis-cli",
     "redis-benchmark",
     "python",
@@ -48,6 +49,7 @@ const NAMES: [&str; 15] = [
     "go",
     "java",
     "dolt",
+    "dolt-aws",
     "example-python",
     "example-go",
     "example-typescript",
@@ -59,11 +61,12 @@ const NAMES: [&str; 15] = [
 ];
 
 /// Names of the clients that CI runs: those whose libraries are small.
-const NAMES_OF_CI: [&str; 8] = [
+const NAMES_OF_CI: [&str; 9] = [
     "redis-cli",
     "redis-benchmark",
     "python",
     "dolt",
+    "dolt-aws",
     "example-python",
     "quickstart-memory",
     "quickstart-postgres",
@@ -138,11 +141,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 missing.push(name);
             }
         };
-        if name == "dolt" {
+        let of_dolt = match name {
+            "dolt" => Some(dolt::check as fn(&ClientFolders, &Path) -> Result<Outcome>),
+            "dolt-aws" => Some(dolt_aws::check as _),
+            _ => None,
+        };
+        if let Some(check) = of_dolt {
             steps.step(name, || {
-                ClientFolders::new(name)
-                    .and_then(|folders| dolt::check(&folders, &binary))
-                    .map(&mut tell)
+                ClientFolders::new(name).and_then(|folders| check(&folders, &binary)).map(&mut tell)
             });
             continue;
         }

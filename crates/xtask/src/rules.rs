@@ -40,7 +40,7 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 24] = [
+const RULES: [Rule; 25] = [
     rule("busload-acl", &[], &[&IO, &CONFIGURATION]),
     rule("busload-histogram", &[], &[&IO, &CONFIGURATION]),
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
@@ -97,22 +97,42 @@ const RULES: [Rule; 24] = [
     ),
     rule("busload-objects", &[], &[&NO_STORE, &CONFIGURATION_BUT_SERDE]),
     rule(
+        "busload-dynamo",
+        &["busload-batch", "busload-histogram", "busload-objects"],
+        &[&NO_STORE, &CONFIGURATION_BUT_SERDE],
+    ),
+    rule(
         "busload-dolt",
-        &["busload-chunks", "busload-objects"],
+        &[
+            "busload-batch",
+            "busload-chunks",
+            "busload-dynamo",
+            "busload-histogram",
+            "busload-objects",
+        ],
         &[&NO_STORE, &CONFIGURATION_BUT_SERDE],
     ),
     rule("busload-proto", &[], &[&NO_SERVICE, &CONFIGURATION]),
     rule(
         "busload-calls",
-        &["busload-chunks", "busload-dolt", "busload-histogram", "busload-objects"],
+        &[
+            "busload-batch",
+            "busload-chunks",
+            "busload-dolt",
+            "busload-dynamo",
+            "busload-histogram",
+            "busload-objects",
+        ],
         &[&["axum", "tokio-postgres"], &CONFIGURATION_BUT_SERDE],
     ),
     rule(
         "busload-remotesapi",
         &[
+            "busload-batch",
             "busload-calls",
             "busload-chunks",
             "busload-dolt",
+            "busload-dynamo",
             "busload-histogram",
             "busload-objects",
             "busload-proto",

@@ -5,8 +5,9 @@
 //!   reverse order, so what is read later is never older.
 //! * **Certainty.** A manifest and an index say what does *not* exist, and no checksum covers them.
 //!   So over a network the opener believes them when two reads agree: a flipped bit must not make a
-//!   chunk absent. Indexes are then kept as sidecars on local disk. The opener believes that there
-//!   is no manifest only if there is no table file either, and never after it has seen one.
+//!   chunk absent (an item of DynamoDB comes with a checksum). Indexes are then kept as sidecars on
+//!   local disk. The opener believes that there is no manifest only if there is no table file
+//!   either, and never after it has seen one.
 //! * **Permissions.** Reading objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where
 //!   other objects make a listing too slow, the opener asks for each file by name, which takes one
 //!   or two requests per file.
@@ -14,12 +15,15 @@
 //! * **All or nothing.** If one file of a version cannot be opened, the store keeps its version.
 
 mod index;
+mod item_manifest;
 mod listing;
 mod manifests;
 mod memory_budget;
 mod table_files;
 
 use std::sync::Arc;
+
+use busload_dynamo::ItemReader;
 
 pub(crate) use self::index::index_sidecar_name;
 
@@ -40,6 +44,8 @@ use crate::{
 /// Opens new versions of one store.
 pub(crate) struct Opener {
     source: ObjectSource,
+    /// Item with the manifest, if that is not an object.
+    item: Option<ItemReader>,
     /// Memory for indexes in transit.
     budget: MemoryBudget,
     /// Manifests of the version opened last.
@@ -47,8 +53,8 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    pub fn new(source: ObjectSource) -> Self {
-        Self { source, budget: MemoryBudget::new(OPENING_BYTES_MAX), known: None }
+    pub fn new(source: ObjectSource, item: Option<ItemReader>) -> Self {
+        Self { source, item, budget: MemoryBudget::new(OPENING_BYTES_MAX), known: None }
     }
 
     /// Reads the manifest and opens its version, if that is not the current one. Open files that

@@ -5,6 +5,7 @@ mod closing;
 mod corruption;
 mod dropped_files;
 mod fixtures;
+mod item_manifests;
 mod locations;
 mod many;
 mod opening;

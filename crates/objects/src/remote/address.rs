@@ -5,6 +5,7 @@
 //! * `file:///dir`: none.
 //! * All others: `endpoint`, `anonymous`, `allow-http`, `allow-invalid-certificates`.
 //! * `s3://bucket/prefix` also: `region`, `path-style`, `request-payer`, `metadata-endpoint`.
+//! * `aws://[table:bucket]/database`: those of `s3://` but `anonymous`, and `dynamodb-endpoint`.
 //! * `gs://bucket/prefix`: no others.
 //! * `az://container/prefix` also: `account`, `emulator`.
 //!
@@ -14,20 +15,25 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use object_store::{
-    ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder,
-    gcp::GoogleCloudStorageBuilder, path::Path,
+    ClientOptions, ObjectStore, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder},
+    azure::MicrosoftAzureBuilder,
+    gcp::GoogleCloudStorageBuilder,
+    path::Path,
 };
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{
     RemoteOptions,
+    aws_api::ItemAddress,
     file_store::FileStore,
     http::Connector,
     limits::{CONNECT_TIMEOUT, NEAR_NAME_EDITS_MAX},
 };
 use crate::Error;
 
+mod aws;
 mod environment;
 
 use environment::{AWS, AZURE, AZURE_ACCOUNT, GOOGLE, value_of};
@@ -41,6 +47,8 @@ pub(super) struct Address {
     pub(super) url: String,
     /// Directory of a `file://` URL.
     pub(super) directory: Option<PathBuf>,
+    /// Item of a DynamoDB table that an `aws://` URL names.
+    pub(super) item: Option<ItemAddress>,
 }
 
 /// Keys that all stores but files take.
@@ -49,7 +57,7 @@ const S3_KEYS: [&str; 6] =
     ["endpoint", "region", "path-style", "anonymous", "request-payer", "metadata-endpoint"];
 const GS_KEYS: [&str; 2] = ["endpoint", "anonymous"];
 const AZ_KEYS: [&str; 4] = ["account", "endpoint", "anonymous", "emulator"];
-const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
+const SCHEMES: [&str; 5] = ["file", "s3", "aws", "gs", "az"];
 
 /// Parts of the names of keys that stand for secrets.
 const SECRET_PARTS: [&str; 7] =
@@ -57,10 +65,14 @@ const SECRET_PARTS: [&str; 7] =
 
 impl Address {
     pub(super) fn parse(text: &str, options: &RemoteOptions) -> Result<Self, Error> {
+        // Brackets around a name are no host in the grammar of URLs.
+        if let Some(rest) = text.strip_prefix("aws://") {
+            return aws::parse(rest, options);
+        }
         let url = Url::parse(text).map_err(|error| {
             settings(format!(
-                "{}: {error}; expected file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX \
-                 or az://CONTAINER/PREFIX",
+                "{}: {error}; expected file:///DIRECTORY, s3://BUCKET/PREFIX, \
+                 aws://[TABLE:BUCKET]/DATABASE, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
                 without_secrets(text)
             ))
         })?;
@@ -98,24 +110,35 @@ fn file(url: &Url) -> Result<Address, Error> {
         .map_err(|error| settings(format!("{}: {error}", directory.display())))?;
     let url = format!("file://{}", directory.display());
     let url = url.trim_end_matches('/').to_owned();
-    Ok(Address { store: Arc::new(FileStore::new()), prefix, url, directory: Some(directory) })
+    let store = Arc::new(FileStore::new());
+    Ok(Address { store, prefix, url, directory: Some(directory), item: None })
 }
 
 fn s3(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
     let query = Query::parse(url, &S3_KEYS)?;
     let bucket = container(url, "bucket")?;
+    let (store, endpoint) = s3_bucket(&bucket, &query, options)?;
+    address(Arc::new(store), url, &bucket, endpoint.as_ref())
+}
+
+/// Makes the client of a bucket. Returns its endpoint as well, unless that is Amazon's.
+fn s3_bucket(
+    bucket: &str,
+    query: &Query,
+    options: &RemoteOptions,
+) -> Result<(AmazonS3, Option<Url>), Error> {
     let found = AWS.collect(&options.environment);
     let endpoint = query.endpoint(found.endpoint)?;
     let path_style = query.flag("path-style")?;
     let mut builder = AmazonS3Builder::new()
-        .with_bucket_name(&bucket)
+        .with_bucket_name(bucket)
         .with_retry(no_retries())
         .with_http_connector(Connector::default());
     for (key, value) in found.settings {
         builder = builder.with_config(key, value);
     }
     let is_plain = is_plain_http(endpoint.as_ref());
-    builder = builder.with_client_options(client(options, &query, is_plain)?);
+    builder = builder.with_client_options(client(options, query, is_plain)?);
     // The text of the bucket's own host is what virtual hosting wants of the endpoint.
     let in_host = path_style.map(|path_style| !path_style);
     if let Some(in_host) = in_host {
@@ -123,7 +146,7 @@ fn s3(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
     }
     if let Some(endpoint) = &endpoint {
         builder =
-            builder.with_endpoint(endpoint_of_bucket(endpoint, &bucket, in_host == Some(true))?);
+            builder.with_endpoint(endpoint_of_bucket(endpoint, bucket, in_host == Some(true))?);
     }
     if let Some(region) = query.get("region") {
         builder = builder.with_region(region);
@@ -138,7 +161,7 @@ fn s3(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
         builder = builder.with_request_payer(pays);
     }
     let store = builder.build().map_err(|error| settings(format!("s3://{bucket}: {error}")))?;
-    address(Arc::new(store), url, &bucket, endpoint.as_ref())
+    Ok((store, endpoint))
 }
 
 fn gs(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
@@ -251,11 +274,7 @@ fn address(
     container: &str,
     endpoint: Option<&Url>,
 ) -> Result<Address, Error> {
-    let path = percent_decode_str(url.path())
-        .decode_utf8()
-        .map_err(|_| settings(format!("{url}: the path is not UTF-8")))?;
-    let prefix = Path::parse(path.trim_matches('/'))
-        .map_err(|error| settings(format!("{}://{container}{path}: {error}", url.scheme())))?;
+    let prefix = prefix(url)?;
     let mut shown = format!("{}://{container}", url.scheme());
     if !prefix.as_ref().is_empty() {
         shown = format!("{shown}/{prefix}");
@@ -263,7 +282,17 @@ fn address(
     if let Some(endpoint) = endpoint {
         shown = format!("{shown}?endpoint={}", endpoint.as_str().trim_end_matches('/'));
     }
-    Ok(Address { store, prefix, url: shown, directory: None })
+    Ok(Address { store, prefix, url: shown, directory: None, item: None })
+}
+
+/// Decodes the path of a URL.
+fn prefix(url: &Url) -> Result<Path, Error> {
+    let path = percent_decode_str(url.path())
+        .decode_utf8()
+        .map_err(|_| settings(format!("{url}: the path is not UTF-8")))?;
+    let host = url.host_str().unwrap_or_default();
+    Path::parse(path.trim_matches('/'))
+        .map_err(|error| settings(format!("{}://{host}{path}: {error}", url.scheme())))
 }
 
 fn checked_endpoint(text: &str) -> Result<Url, Error> {
@@ -332,7 +361,11 @@ impl Query {
 
     /// Value from the query, else from the environment.
     fn endpoint(&self, environment: Option<String>) -> Result<Option<Url>, Error> {
-        let text = self.get("endpoint").map(str::to_owned).or(environment);
+        self.endpoint_of("endpoint", environment)
+    }
+
+    fn endpoint_of(&self, key: &str, environment: Option<String>) -> Result<Option<Url>, Error> {
+        let text = self.get(key).map(str::to_owned).or(environment);
         text.map(|text| checked_endpoint(&text)).transpose()
     }
 

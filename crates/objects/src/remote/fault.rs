@@ -43,7 +43,7 @@ impl Fault {
 
     /// Makes a fault from an error of `object_store` and the HTTP status.
     pub(super) fn of(error: &object_store::Error, seen: Seen) -> Self {
-        Self::new(kind_of(error, seen), final_error(error))
+        Self::new(kind_of(error, seen), error_text(error))
     }
 
     pub(super) fn is_worth_another_try(&self) -> bool {
@@ -142,7 +142,7 @@ fn chain<'a>(
 }
 
 /// Puts the error and its causes on one line, without causes that only repeat others.
-fn final_error(error: &object_store::Error) -> String {
+pub(super) fn error_text(error: &(dyn StdError + 'static)) -> String {
     let mut text = String::new();
     for cause in chain(error) {
         let part = one_line(&cause.to_string());

@@ -241,6 +241,7 @@ async fn a_listing_holds_what_is_directly_below_a_folder() {
         prefix: Path::from("store"),
         url: "memory://store".to_owned(),
         directory: None,
+        item: None,
     };
     let remote = Remote::at(address, options(Handle::current()));
     let names = |list: Vec<ObjectMeta>| list.into_iter().map(|meta| meta.name).collect::<Vec<_>>();

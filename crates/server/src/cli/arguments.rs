@@ -74,8 +74,8 @@ Chunk tables
   GET db:ADDRESS reads a chunk of a Dolt store from local disk, and from the store while it is not
   on disk yet; MGET, EXISTS, STRLEN and TYPE work as well. ADDRESS is 32 characters of 0-9a-v, or
   20 bytes. There are no writes. A store is a directory or a bucket: file:///DIR,
-  s3://BUCKET/PREFIX (also gs://, az://), on the command line with chunks+ before it and these
-  settings in its query:
+  s3://BUCKET/PREFIX (also gs://, az://, and aws://[TABLE:BUCKET]/DATABASE as Dolt writes it), on
+  the command line with chunks+ before it and these settings in its query:
 
     {CHUNKS}
 

@@ -7,6 +7,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use busload_dolt::Store;
+use busload_dynamo::Tables;
 use busload_io::{Clock, NetOptions, OsRng, RealClock, RealNet};
 use busload_log::Options;
 use busload_objects::Cache;
@@ -87,11 +88,12 @@ fn check_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let runtime = chunk_stores::runtime()?;
+    let dynamo = Tables::default();
     let mut checks = Vec::with_capacity(tables.len());
     for table in tables {
         // Opening the cache would write to it, and a running server may have it open.
         let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
-        let store = chunk_stores::start_store(&settings, runtime.handle())?;
+        let store = chunk_stores::start_store(&settings, runtime.handle(), dynamo.clone())?;
         checks.push((table.name.clone(), check_store(settings, store)));
     }
     Ok(check_all(checks.into_iter(), Ok(runtime)))

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use busload_dynamo::Tables;
 use busload_objects::{CacheOptions, Environment, Remote, RemoteOptions};
 use busload_remotesapi::DoltLayout;
 use tokio::runtime::Handle;
@@ -31,11 +32,12 @@ use crate::failure::Failure;
 pub const CHUNKS_KEYS: [&str; 17] = names(&CHUNKS_SETTINGS);
 
 /// Keys that the query of a URL passes on to the object store.
-pub const STORE_KEYS: [&str; 10] = [
+pub const STORE_KEYS: [&str; 11] = [
     "account",
     "allow-http",
     "allow-invalid-certificates",
     "anonymous",
+    "dynamodb-endpoint",
     "emulator",
     "endpoint",
     "metadata-endpoint",
@@ -45,7 +47,7 @@ pub const STORE_KEYS: [&str; 10] = [
 ];
 
 /// Schemes of the URLs of object stores.
-const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
+const SCHEMES: [&str; 5] = ["file", "s3", "aws", "gs", "az"];
 /// Prefix of the store's URL on the command line.
 const PREFIX: &str = "chunks+";
 /// Parts of query keys that mark a secret.
@@ -336,7 +338,8 @@ impl ChunksSettings {
     }
 
     /// Converts to the settings of the crate `busload-dolt`; `runtime` runs what has to wait.
-    pub fn of_store(&self, runtime: Handle) -> busload_dolt::Settings {
+    /// Stores that are to share their requests to DynamoDB get the same `tables`.
+    pub fn of_store(&self, runtime: Handle, tables: Tables) -> busload_dolt::Settings {
         busload_dolt::Settings {
             name: self.name.clone(),
             url: self.url.clone(),
@@ -349,6 +352,7 @@ impl ChunksSettings {
             memory_bytes_max: self.memory_bytes_max,
             requests_max: self.requests_max,
             grace_period: self.grace_period,
+            tables,
             environment: environment(),
             runtime,
         }
@@ -432,12 +436,8 @@ fn check_location(location: &str) -> Result<(), String> {
         );
     };
     if !SCHEMES.contains(&scheme) {
-        let hint = match scheme {
-            "aws" => "; Dolt's aws:// remotes keep their manifest in DynamoDB, which is not read",
-            _ => "",
-        };
         return Err(format!(
-            "stores of kind `{scheme}` are not known; expected {}{hint}",
+            "stores of kind `{scheme}` are not known; expected {}",
             SCHEMES.join(", ")
         ));
     }
@@ -448,6 +448,10 @@ fn check_location(location: &str) -> Result<(), String> {
     match (scheme, host.is_empty(), rest.is_empty()) {
         ("file", false, _) => Err("a file store has no host; expected file:///directory".into()),
         ("file", true, true) => Err("the directory is missing; expected file:///directory".into()),
+        ("aws", true, _) => {
+            Err("the table and the bucket are missing; expected aws://[TABLE:BUCKET]/DATABASE"
+                .into())
+        }
         ("file", ..) | (_, false, _) => Ok(()),
         _ => Err(format!("the bucket is missing; expected {scheme}://bucket/prefix")),
     }

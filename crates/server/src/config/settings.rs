@@ -94,7 +94,8 @@ pub const POSTGRES_SETTINGS: [Setting; 14] = [
 #[rustfmt::skip]
 pub const CHUNKS_SETTINGS: [Setting; 17] = [
     setting("url", "URL", Required,
-        "store: file:///DIR, s3://BUCKET/PREFIX, gs:// or az://, with the store's own settings"),
+        "store: file:///DIR, s3://BUCKET/PREFIX, aws://[TABLE:BUCKET]/DATABASE, gs:// or az://, \
+         with the store's own settings"),
     setting("disk", SIZE, Value("10GiB"), "disk space of the cache; 0: no cache on disk"),
     setting("disk_free", SIZE, Value("1GiB"), "space of the file system left to others"),
     setting("directory", PATH, Text("cache/NAME in the directory of the data"),

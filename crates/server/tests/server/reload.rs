@@ -274,6 +274,19 @@ fn the_file_of_users_is_read_again_when_it_has_changed_and_only_then() {
     assert!(eve.receive().is_err(), "a user who is gone loses its connections");
     assert_eq!(ada.text(&["SET", "k", "v"]), "OK", "others go on");
     assert_eq!(server.client().text(&["AUTH", "bob", "BOB"]), "OK");
+    // What ACL LOAD and ACL SAVE have read and written counts as well.
+    let before = fs::read_to_string(&users).unwrap();
+    fs::write(&users, before.replace("user bob on", "user bob off")).unwrap();
+    assert_eq!(root.text(&["ACL", "LOAD"]), "OK");
+    assert_eq!(succeeded(&configured.reload(&server)), "nothing has changed");
+    fs::write(&users, &before).unwrap();
+    assert_eq!(succeeded(&configured.reload(&server)), "the users are those of their file");
+    assert_eq!(server.client().text(&["AUTH", "bob", "BOB"]), "OK");
+    assert_eq!(root.text(&["ACL", "SETUSER", "bob", "off"]), "OK");
+    assert_eq!(root.text(&["ACL", "SAVE"]), "OK");
+    fs::write(&users, &before).unwrap();
+    assert_eq!(succeeded(&configured.reload(&server)), "the users are those of their file");
+    assert_eq!(server.client().text(&["AUTH", "bob", "BOB"]), "OK");
     fs::write(&users, "user ada on >plain\n").unwrap();
     let ended = configured.reload(&server);
     let line = ended.failed(1);

@@ -35,7 +35,9 @@ pub fn check(folders: &ClientFolders, busload: &Path) -> Result<Outcome> {
         Err(error) => return Ok(Outcome::Missing(format!("dolt cannot be built: {error:#}"))),
     };
     let run = Run::new(folders, dolt)?;
-    let mut source = run.make_source()?;
+    fs::create_dir(run.remote())?;
+    let url = format!("file://{}", run.remote().display());
+    let mut source = run.make_source(&Remote { url: &url, settings: &[] })?;
     for layout in ["records", "files"] {
         println!("dolt_layout = {layout}");
         let server = run.serve(busload, layout)?;
@@ -68,25 +70,42 @@ pub fn install(folders: &ClientFolders) -> Result<PathBuf> {
 }
 
 /// The program and the folders it works in.
-struct Run {
+pub struct Run {
     dolt: PathBuf,
     work: PathBuf,
+    environment: Vec<(&'static str, String)>,
+}
+
+/// Remote that a source pushes to, and the flags with which `dolt remote add` takes it.
+pub struct Remote<'a> {
+    pub url: &'a str,
+    pub settings: &'a [&'a str],
 }
 
 /// Repository that pushes come from.
-struct Source {
+pub struct Source {
     folder: PathBuf,
     rows: u64,
 }
 
 impl Run {
     fn new(folders: &ClientFolders, dolt: PathBuf) -> Result<Self> {
+        Self::with_environment(folders, dolt, Vec::new())
+    }
+
+    /// Makes folders for a program that gets these variables.
+    pub fn with_environment(
+        folders: &ClientFolders,
+        dolt: PathBuf,
+        environment: Vec<(&'static str, String)>,
+    ) -> Result<Self> {
         let work = folders.download("work");
         if work.exists() {
             fs::remove_dir_all(&work)?;
         }
         fs::create_dir_all(work.join("home"))?;
-        let run = Self { dolt: dolt.canonicalize()?, work: work.canonicalize()? };
+        let (dolt, work) = (dolt.canonicalize()?, work.canonicalize()?);
+        let run = Self { dolt, work, environment };
         for (key, value) in [("user.name", "busload"), ("user.email", "busload@example.com")] {
             run.dolt(&run.work, &["config", "--global", "--add", key, value])?;
         }
@@ -97,6 +116,7 @@ impl Run {
         let mut command = Command::new(&self.dolt);
         command.args(arguments).current_dir(folder).env("HOME", self.work.join("home"));
         command.env("DOLT_DISABLE_EVENT_FLUSH", "1").env("NO_COLOR", "1");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -113,18 +133,16 @@ impl Run {
         Ok(format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
     }
 
-    fn make_source(&self) -> Result<Source> {
+    /// Makes a repository and pushes it.
+    pub fn make_source(&self, remote: &Remote<'_>) -> Result<Source> {
         let folder = self.work.join("source");
         fs::create_dir(&folder)?;
-        fs::create_dir(self.work.join("remote"))?;
         self.dolt(&folder, &["init"])?;
         let create =
             "CREATE TABLE t (id BIGINT PRIMARY KEY, a VARCHAR(64), b VARCHAR(255), INDEX (a))";
         self.dolt(&folder, &["sql", "--query", create])?;
-        self.dolt(
-            &folder,
-            &["remote", "add", "origin", &format!("file://{}", self.remote().display())],
-        )?;
+        let add = ["remote", "add", "origin", remote.url];
+        self.dolt(&folder, &[&add, remote.settings].concat())?;
         let mut source = Source { folder, rows: 0 };
         self.push(&mut source, ROWS)?;
         Ok(source)
@@ -132,6 +150,20 @@ impl Run {
 
     fn remote(&self) -> PathBuf {
         self.work.join("remote")
+    }
+
+    /// Adds a folder as a further remote.
+    pub fn add_folder(&self, source: &Source) -> Result<PathBuf> {
+        let remote = self.remote();
+        fs::create_dir(&remote)?;
+        let url = format!("file://{}", remote.display());
+        self.dolt(&source.folder, &["remote", "add", "folder", &url])?;
+        Ok(remote)
+    }
+
+    /// Pushes to that folder.
+    pub fn push_to_folder(&self, source: &Source) -> Result<()> {
+        self.dolt(&source.folder, &["push", "folder", "main"]).map(drop)
     }
 
     fn push(&self, source: &mut Source, rows: u64) -> Result<()> {
@@ -194,7 +226,8 @@ impl Run {
         Ok(())
     }
 
-    fn check_reads(&self, server: &Server, source: &mut Source) -> Result<()> {
+    /// Clones, fetches and pulls from a server that serves the remote as `db` and `org/repo`.
+    pub fn check_reads(&self, server: &Server, source: &mut Source) -> Result<()> {
         let copies = self.work.join("copies");
         if copies.exists() {
             fs::remove_dir_all(&copies)?;

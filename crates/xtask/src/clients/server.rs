@@ -55,14 +55,21 @@ impl Server {
 
     /// The same with arguments.
     pub fn start_with(binary: &Path, arguments: &[&str]) -> Result<Self> {
+        let mut command = Self::command(binary)?;
+        command.args(arguments);
+        Self::start_by(command)
+    }
+
+    /// Makes the command of a server without data, on a port of its own.
+    pub fn command(binary: &Path) -> Result<Command> {
         let data = root().join("target/clients/data");
         if data.exists() {
             std::fs::remove_dir_all(&data)?;
         }
         let mut command = Command::new(binary);
         command.env_remove("BUSLOAD_PASSWORD").arg("serve").arg("--data").arg(&data);
-        command.args(["--resp", "127.0.0.1:0"]).args(arguments);
-        Self::start_by(command)
+        command.args(["--resp", "127.0.0.1:0"]);
+        Ok(command)
     }
 
     /// Starts it by a command and waits until it is ready.

@@ -17,7 +17,8 @@ use crate::{
 /// Manifest and the ETag of its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchedManifest {
-    etag: String,
+    /// ETag of the object, or a digest of the item.
+    pub etag: String,
     pub manifest: Manifest,
 }
 
@@ -32,6 +33,11 @@ pub(super) struct Manifests {
 }
 
 impl Manifests {
+    /// Makes those of a store whose manifest is an item. Such a store has no old generation.
+    fn of_item(manifest: FetchedManifest) -> Self {
+        Self { naming: Naming::Plain, outer: Some(manifest), old: None }
+    }
+
     /// Identifies the version in one line of text.
     pub fn key(&self) -> String {
         let etag = |version: &Option<FetchedManifest>| {
@@ -78,13 +84,24 @@ impl Opener {
             }
         }
         let url = self.source.remote.url();
-        Err(Error::Unreachable(format!(
-            "{url}: there is no manifest, but there is {sign}: expected both or neither (an aws:// \
-             remote of Dolt has its manifest in DynamoDB; such a store cannot be served)"
-        )))
+        Err(Error::Unreachable(match &self.item {
+            Some(item) => format!(
+                "{url}: there is no {}, but there is {sign}: expected both or neither",
+                item.name()
+            ),
+            None => format!(
+                "{url}: there is no manifest, but there is {sign}: expected both or neither (if \
+                 Dolt's remote is of aws://, the manifest is in DynamoDB: \
+                 aws://[TABLE:BUCKET]/DATABASE)"
+            ),
+        }))
     }
 
     async fn read_any_naming(&self) -> Result<Option<Manifests>, Error> {
+        if let Some(item) = &self.item {
+            let outer = self.read_item(item, None).await?;
+            return Ok(outer.map(Manifests::of_item));
+        }
         for naming in [Naming::Plain, Naming::BlobStore] {
             if let ManifestRead::Other(outer) = self.read_manifest(naming.manifest(), None).await? {
                 let old = match naming {
@@ -118,6 +135,12 @@ impl Opener {
         known: &Manifests,
         outer: &FetchedManifest,
     ) -> Result<Manifests, Error> {
+        if let Some(item) = &self.item {
+            let found = self.read_item(item, Some(outer)).await?;
+            // As with objects below.
+            let gone = || Error::Unreachable(format!("{} is gone", item.name()));
+            return found.map(Manifests::of_item).ok_or_else(gone);
+        }
         let name = known.naming.manifest();
         let mut manifests = known.clone();
         match self.read_manifest(name, Some(outer)).await? {

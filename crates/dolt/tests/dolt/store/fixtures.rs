@@ -56,7 +56,7 @@ async fn check_chunk(store: &Store, listed: &Listed, form: Form, chunk: Chunk) {
 
 const FORMS: [Form; 3] = [Form::Contents, Form::Stored, Form::Record];
 
-async fn check_store(settings: Settings, listed: &[Listed]) {
+pub async fn check_store(settings: Settings, listed: &[Listed]) {
     let store = open(settings).await;
     for form in FORMS {
         for chunk in listed {

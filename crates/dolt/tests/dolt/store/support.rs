@@ -71,6 +71,7 @@ impl Harness {
             memory_bytes_max: 0,
             requests_max: 64,
             grace_period: Duration::from_secs(3600),
+            tables: busload_dynamo::Tables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
         }

@@ -45,6 +45,13 @@ pub(super) const AWS: Vendor<AmazonS3ConfigKey> = Vendor {
     key: PhantomData,
 };
 
+/// Variables of the region, that of the first counts.
+pub(super) const AWS_REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+
+/// Variables of which the first that is set is the endpoint of DynamoDB.
+pub(super) const AWS_DYNAMODB_ENDPOINTS: [&str; 2] =
+    ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"];
+
 pub(super) const GOOGLE: Vendor<GoogleConfigKey> = Vendor {
     variables: &[
         "GOOGLE_SERVICE_ACCOUNT",
@@ -88,6 +95,11 @@ pub(super) fn value_of(environment: &Environment, variable: &str) -> Option<Stri
     environment(variable).filter(|value| !value.is_empty())
 }
 
+/// Returns the value of the first variable that is set.
+pub(super) fn first_value_of(environment: &Environment, variables: &[&str]) -> Option<String> {
+    variables.iter().find_map(|name| value_of(environment, name))
+}
+
 impl<K: FromStr> Vendor<K> {
     pub(super) fn collect(&self, environment: &Environment) -> Found<K> {
         let setting = |name: &&str| {
@@ -96,7 +108,7 @@ impl<K: FromStr> Vendor<K> {
         };
         Found {
             settings: self.variables.iter().filter_map(setting).collect(),
-            endpoint: self.endpoints.iter().find_map(|name| value_of(environment, name)),
+            endpoint: first_value_of(environment, self.endpoints),
         }
     }
 }

@@ -37,6 +37,16 @@ async fn urls_are_shown_as_they_are_filed() {
             "s3://b/a b?endpoint=http://h:9000",
             "a b",
         ),
+        (
+            "aws://[table:bucket]/org/a%20b/?region=eu-west-1&endpoint=http://h:9000",
+            "aws://[table:bucket]/org/a b?endpoint=http://h:9000",
+            "org/a b",
+        ),
+        (
+            "aws://[t_1.x:b]/a?dynamodb-endpoint=http://d:1/&endpoint=http://h&path-style=true",
+            "aws://[t_1.x:b]/a?endpoint=http://h&dynamodb-endpoint=http://d:1",
+            "a",
+        ),
         ("gs://bucket/x?anonymous=true", "gs://bucket/x", "x"),
         ("az://container/x?account=me&anonymous=true", "az://container/x?account=me", "x"),
     ] {
@@ -52,6 +62,9 @@ async fn secrets_do_not_belong_in_urls() {
         "s3://bucket?aws_access_key_id=hush",
         "s3://bucket?session-token=hush",
         "s3://user:hush@bucket/x",
+        "aws://user:hush@[t:b]/x",
+        "aws://[t:b]/x?dynamodb-endpoint=http://user:hush@host",
+        "aws://[t:b]/x?secret-access-key=hush",
         "s3://bucket?endpoint=http://user:hush@host",
         "az://c?sas_token=hush&account=me",
         "gs://b?service-account-credentials=hush",
@@ -106,4 +119,76 @@ fn virtual_hosting_puts_the_bucket_into_the_host() {
     assert_eq!(endpoint_of_bucket(&endpoint, "b", false).unwrap(), "https://s3.example.com");
     let done = Url::parse("https://b.s3.example.com/").unwrap();
     assert_eq!(endpoint_of_bucket(&done, "b", true).unwrap(), "https://b.s3.example.com");
+}
+
+/// Item that a URL names, as its table, key, region and endpoint.
+fn item_of(url: &str, variables: &[(&str, &str)]) -> (String, String, String) {
+    let item = parse_with(url, variables).unwrap().item.unwrap();
+    (item.table, item.key, item.api.identity())
+}
+
+#[tokio::test]
+async fn an_aws_url_names_a_table_and_an_item_beside_the_bucket() {
+    let key = [("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s")];
+    let with = |more: &[(&'static str, &'static str)]| [&key, more].concat();
+    for (url, variables, expected) in [
+        ("", with(&[]), "us-east-1 https://dynamodb.us-east-1.amazonaws.com/"),
+        ("", with(&[("AWS_REGION", "eu-west-1")]), "https://dynamodb.eu-west-1.amazonaws.com/"),
+        (
+            "?region=cn-north-1",
+            with(&[("AWS_REGION", "eu-west-1")]),
+            "cn-north-1 https://dynamodb.cn-north-1.amazonaws.com.cn/",
+        ),
+        ("", with(&[("AWS_ENDPOINT_URL", "http://all:1")]), "us-east-1 http://all:1/"),
+        (
+            "",
+            with(&[
+                ("AWS_ENDPOINT_URL", "http://all:1"),
+                ("AWS_ENDPOINT_URL_S3", "http://s3:2"),
+                ("AWS_ENDPOINT_URL_DYNAMODB", "http://ddb:3"),
+            ]),
+            "us-east-1 http://ddb:3/",
+        ),
+        (
+            "?dynamodb_endpoint=http://url:4",
+            with(&[("AWS_ENDPOINT_URL_DYNAMODB", "http://ddb:3")]),
+            "us-east-1 http://url:4/",
+        ),
+    ] {
+        let found = item_of(&format!("aws://[table:bucket]//org/repo/{url}"), &variables);
+        assert_eq!((found.0.as_str(), found.1.as_str()), ("table", "org/repo"));
+        assert!(found.2.contains(expected), "{url} {variables:?}: {}", found.2);
+    }
+    assert!(parse("s3://bucket/x").unwrap().item.is_none());
+}
+
+#[tokio::test]
+async fn what_is_no_aws_url_says_how_one_is_written() {
+    for url in [
+        "aws://",
+        "aws:///a",
+        "aws://bucket/a",
+        "aws://table:bucket/a",
+        "aws://[table]/a",
+        "aws://[table:bucket/a",
+        "aws://[:bucket]/a",
+        "aws://[table:]/a",
+        "aws://[ta ble:bucket]/a",
+        "aws://[table:buck%65t]/a",
+        "aws://[table:a:b]/a",
+        "aws://[table:bucket]",
+        "aws://[table:bucket]/",
+        "aws://[table:bucket]?region=eu-west-1",
+    ] {
+        let text = error_of(url);
+        assert!(text.contains("expected aws://[TABLE:BUCKET]/DATABASE"), "{url}: {text}");
+    }
+    let text = error_of("aws://[t:b]/a?anonymous=true");
+    assert!(text.contains("unknown key anonymous for aws://"), "{text}");
+    let text = error_of("aws://[t:b]/a?dynamodb-endpont=http://h");
+    assert!(text.contains("did you mean dynamodb-endpoint?"), "{text}");
+    let text = error_of("aws://[t:b]/a?region=a/b");
+    assert!(text.contains("expected one like eu-west-1"), "{text}");
+    let text = error_of("aws://[t:b]/a?allow-http=false&dynamodb-endpoint=http://h");
+    assert!(text.contains("allow-http=false"), "{text}");
 }

@@ -130,11 +130,8 @@ fn mistakes_in_urls_say_what_was_expected() {
         ("chunks+gs:///p", "the bucket is missing; expected gs://bucket/prefix"),
         ("chunks+file://", "the directory is missing; expected file:///directory"),
         ("chunks+file://d", "a file store has no host; expected file:///directory"),
-        (
-            "chunks+aws://[t:b]/p",
-            "stores of kind `aws` are not known; expected file, s3, gs, az; Dolt's aws:// remotes",
-        ),
-        ("chunks+http://host/p", "stores of kind `http` are not known; expected file, s3, gs, az"),
+        ("chunks+aws:///p", "expected aws://[TABLE:BUCKET]/DATABASE"),
+        ("chunks+http://host/p", "are not known; expected file, s3, aws, gs, az"),
         ("chunks+s3://b?dsk=1GiB", "did you mean `disk`?"),
         ("chunks+s3://b?endpiont=http://h", "did you mean `endpoint`?"),
         ("chunks+s3://b?path_style=true", "did you mean `path-style`?"),

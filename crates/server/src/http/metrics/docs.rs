@@ -18,7 +18,7 @@ Names end with their unit; `_total` marks counters, which only grow until the pr
 
 /// Sections of the page: a prefix of metrics' names, the title, and when the server has these
 /// metrics. A metric belongs to the first section that fits.
-const SECTIONS: [(&str, &str, &str); 8] = [
+const SECTIONS: [(&str, &str, &str); 9] = [
     (
         "busload_request_",
         "Requests",
@@ -39,6 +39,12 @@ that it answers at once or that join a read in flight.",
 For each table of kind `chunks`. `call` is a call of gRPC (`GetChunk`, `GetChunks`, `HasChunks`) or
 a download of Dolt's clients (`file`, `range`, `records`); those that were refused before they
 reached the store are left out, and those whose client had gone.",
+    ),
+    (
+        "busload_dynamodb_",
+        "Manifests in DynamoDB",
+        "For each table of DynamoDB that URLs of `aws://` name; all stores of a table share its \
+         requests.",
     ),
     ("busload_dolt_", "Dolt's clients", "Over all tables of kind `chunks`, if there are any."),
     ("busload_log_", "The log", "The first two always, the others once the log is recovered."),

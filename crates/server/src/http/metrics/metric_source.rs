@@ -7,6 +7,7 @@ use std::{
 
 use busload_batch::ClassStats;
 use busload_dolt::StoreStatus;
+use busload_dynamo::TableStats as DynamoStats;
 use busload_histogram::Reading as Times;
 use busload_pipeline::stats::{BatchReading, Counter, Stats};
 use busload_postgres::TableStats;
@@ -44,6 +45,8 @@ pub enum MetricSource {
     Chunks(fn(&ChunksReading) -> u64),
     /// A moving average for each table of kind chunks.
     ChunksAverage(fn(&ChunksReading) -> f64),
+    /// A value for each table of DynamoDB with manifests of stores.
+    Dynamo(fn(&DynamoStats) -> u64),
     /// Counts of Dolt's clients by one label, over all tables of kind chunks.
     Dolt(Labels, fn(&RemotesapiStats) -> Vec<(&'static str, u64)>),
     /// A value of the log.
@@ -58,8 +61,8 @@ pub enum MetricSource {
 pub type Labels = &'static [&'static str];
 
 use MetricSource::{
-    Chunks, ChunksAverage, Dolt, Http, Labelled, Latency, Log, Pipeline, Postgres, Process, Queue,
-    QueueOperation, Stage,
+    Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline, Postgres, Process,
+    Queue, QueueOperation, Stage,
 };
 
 impl MetricSource {
@@ -70,6 +73,7 @@ impl MetricSource {
             Stage(_) => &["stage"],
             Postgres(_) | Queue(_) | Chunks(_) | ChunksAverage(_) => &["table"],
             QueueOperation(_) => &["table", "operation"],
+            Dynamo(_) => &["dynamodb_table", "endpoint"],
             Latency(_) => &["table", "kind", "family", "le"],
             Dolt(labels, _) | Labelled(labels, _) => labels,
         }
@@ -111,6 +115,11 @@ impl MetricSource {
             ChunksAverage(of) => {
                 for table in &reading.chunks {
                     samples.put(&[&table.name], of(table));
+                }
+            }
+            Dynamo(of) => {
+                for stats in &reading.dynamo {
+                    samples.put(&[&stats.table, &stats.endpoint], of(stats));
                 }
             }
             // All tables of kind chunks together, if there are any.

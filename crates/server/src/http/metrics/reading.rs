@@ -5,6 +5,7 @@ use std::sync::Arc;
 use busload_batch::QueueStats;
 use busload_calls::TimedCall;
 use busload_dolt::{StoreStats, StoreStatus};
+use busload_dynamo::TableStats as DynamoStats;
 use busload_histogram::Reading as Times;
 use busload_log::{Progress, Stats as LogStats};
 use busload_pipeline::stats::{BatchReading, Stats};
@@ -30,6 +31,8 @@ pub struct Reading<'a> {
     pub postgres: Vec<(String, TableStats)>,
     /// Tables of kind chunks.
     pub chunks: Vec<ChunksReading>,
+    /// Tables of DynamoDB with manifests of these.
+    pub dynamo: Vec<DynamoStats>,
     /// Request queues of all these tables.
     pub queues: Vec<QueueReading>,
     /// Times of requests, of each table and family that had any.
@@ -80,6 +83,7 @@ impl<'a> Reading<'a> {
             stages: stages(&status.stats),
             postgres,
             chunks: chunks.iter().map(|table| ChunksReading::new(table)).collect(),
+            dynamo: status.chunk_stores().map_or_else(Vec::new, |stores| stores.dynamo_stats()),
             queues,
             latencies: latencies::read(status),
             log: status.progress().map(|progress| LogReading::new(progress, status.snapshots())),

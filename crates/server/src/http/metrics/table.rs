@@ -8,8 +8,8 @@ use busload_postgres::TableStats;
 use super::metric_source::{
     self,
     MetricSource::{
-        self, Chunks, ChunksAverage, Dolt, Http, Labelled, Latency, Log, Pipeline, Postgres,
-        Process, Queue, QueueOperation, Stage,
+        self, Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline,
+        Postgres, Process, Queue, QueueOperation, Stage,
     },
     by_download, by_location, by_method, by_origin, flag, resident_bytes, tls,
 };
@@ -316,6 +316,22 @@ pub static TABLE: &[Metric] = &[
     gauge("busload_chunks_info",
         "1, with the state of the store, its root, and the last error, if it is not served.",
         Labelled(&["table", "state", "root", "error"], metric_source::chunks_info)),
+    // Manifests in DynamoDB.
+    counter("busload_dynamodb_requests_total", "Requests to DynamoDB, retries included.",
+        Dynamo(|stats| stats.requests)),
+    counter("busload_dynamodb_keys_total", "Keys of these requests.", Dynamo(|stats| stats.keys)),
+    counter("busload_dynamodb_items_total", "Items that DynamoDB returned.",
+        Dynamo(|stats| stats.items)),
+    counter("busload_dynamodb_throttles_total",
+        "Requests that DynamoDB refused because there were too many.",
+        Dynamo(|stats| stats.throttles)),
+    counter("busload_dynamodb_unprocessed_keys_total",
+        "Keys that DynamoDB left unprocessed in an answer; they were asked for again.",
+        Dynamo(|stats| stats.unprocessed)),
+    counter("busload_dynamodb_failures_total", "Requests to DynamoDB that failed otherwise.",
+        Dynamo(|stats| stats.failures)),
+    gauge("busload_dynamodb_waiting", "Reads that wait for a request, or for its answer.",
+        Dynamo(|stats| stats.waiting)),
     // Dolt's clients.
     counter("busload_dolt_calls_total", "Calls of Dolt's clients.",
         Dolt(&["method"], |stats| by_method(|method| stats.calls(method)))),
