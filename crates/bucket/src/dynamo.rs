@@ -54,7 +54,7 @@ pub struct DynamoSeen {
     pub keys: Vec<String>,
     /// True if every read was to be consistent.
     pub is_consistent: bool,
-    /// Header `Authorization`.
+    /// Value of the header `Authorization`.
     pub authorization: String,
 }
 
