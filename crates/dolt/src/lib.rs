@@ -50,6 +50,7 @@ mod task;
 mod versions;
 
 pub use busload_chunks::{ChunkAddress, FileId, FileKind, Span};
+pub use busload_dynamo::{TableStats as DynamoStats, Tables as DynamoTables};
 pub use error::Error;
 pub use lifecycle::StoreStatus;
 pub use read::{

@@ -10,8 +10,7 @@
 //!
 //! * **One queue per table.** All stores of a process whose items are in one table, at one endpoint
 //!   and with one account, share a queue. A batch that may be sent takes every key that waits, up
-//!   to [`limits::BATCH_KEYS_MAX`], and leaves at once. Stores that are answered together ask
-//!   together again, so stores with one interval soon share their requests.
+//!   to [`limits::BATCH_KEYS_MAX`], and leaves at once.
 //! * **Consistency.** Every read is strongly consistent, and begins after it was asked for: no key
 //!   joins a request that has been sent. DynamoDB's checksum of an answer is compared; a read says
 //!   whether it had one.

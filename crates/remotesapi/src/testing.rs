@@ -189,9 +189,9 @@ fn settings(name: &str, url: &str, runtime: Handle) -> Settings {
         memory_bytes_max: 0,
         requests_max: 64,
         grace_period: Duration::from_secs(600),
+        tables: busload_dolt::DynamoTables::default(),
         environment: Arc::new(|_| None),
         runtime,
-        tables: Default::default(),
     }
 }
 

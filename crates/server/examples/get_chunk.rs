@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use busload_dolt::{Chunk, ChunkAddress, Form, Request, Settings, Store};
+use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Request, Settings, Store};
 use busload_proto::v1::{GetChunkRequest, chunks_client::ChunksClient};
 use bytes::Bytes;
 use tokio::{runtime::Handle, sync::OnceCell, time::timeout};
@@ -131,9 +131,9 @@ impl OwnStore {
             memory_bytes_max: 0,
             requests_max: 64,
             grace_period: Duration::from_secs(60),
+            tables: DynamoTables::default(),
             environment: Arc::new(|name: &str| env::var(name).ok()),
             runtime: Handle::current(),
-            tables: Default::default(),
         };
         let store = Store::start(settings)?;
         store.opened().await?;

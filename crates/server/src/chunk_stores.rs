@@ -23,8 +23,7 @@ use std::{
 };
 
 use busload_calls::CallTimes;
-use busload_dolt::Store;
-use busload_dynamo::{TableStats as DynamoStats, Tables as DynamoTables};
+use busload_dolt::{DynamoStats, DynamoTables, Store};
 use futures_util::future::join_all;
 use tokio::{
     runtime::{Builder, Handle, Runtime},

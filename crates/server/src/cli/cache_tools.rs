@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use busload_dynamo::Tables;
+use busload_dolt::DynamoTables;
 use busload_objects::{Cache, Error, Progress};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -148,7 +148,7 @@ fn here(
             // Opening the store opens the cache again.
             runtime.block_on(cache.close());
             drop(cache);
-            let dynamo = Tables::default();
+            let dynamo = DynamoTables::default();
             let store = chunk_stores::start_store(settings, runtime.handle(), dynamo)?;
             let warmed = runtime.block_on(async {
                 let warmed = cache_work::warm(&store, &mut report).await;

@@ -6,8 +6,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use busload_dolt::Store;
-use busload_dynamo::Tables;
+use busload_dolt::{DynamoTables, Store};
 use busload_io::{Clock, NetOptions, OsRng, RealClock, RealNet};
 use busload_log::Options;
 use busload_objects::Cache;
@@ -88,7 +87,7 @@ fn check_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let runtime = chunk_stores::runtime()?;
-    let dynamo = Tables::default();
+    let dynamo = DynamoTables::default();
     let mut checks = Vec::with_capacity(tables.len());
     for table in tables {
         // Opening the cache would write to it, and a running server may have it open.

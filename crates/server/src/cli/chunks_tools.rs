@@ -5,8 +5,7 @@ use std::{
     time::Duration,
 };
 
-use busload_dolt::{Chunk, ChunkAddress, Form, Request, Snapshot, Store};
-use busload_dynamo::Tables;
+use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Request, Snapshot, Store};
 use busload_io::{Clock, RealClock};
 use busload_objects::Progress;
 use tokio::runtime::Runtime;
@@ -45,7 +44,8 @@ impl Opened {
         let runtime = chunk_stores::runtime()?;
         let checked = settings.check_url(runtime.handle().clone());
         checked.map_err(|error| Failure::usage(format!("the URL of the store: {error}")))?;
-        let store = Store::start(settings.of_store(runtime.handle().clone(), Tables::default()));
+        let store =
+            Store::start(settings.of_store(runtime.handle().clone(), DynamoTables::default()));
         let store = store.map_err(|error| Failure::run(error.to_string()))?;
         runtime.block_on(store.opened()).map_err(|error| Failure::run(error.to_string()))?;
         if !store.snapshot().is_some_and(|snapshot| snapshot.has_manifest) {

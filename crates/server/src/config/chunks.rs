@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use busload_dynamo::Tables;
+use busload_dolt::DynamoTables;
 use busload_objects::{CacheOptions, Environment, Remote, RemoteOptions};
 use busload_remotesapi::DoltLayout;
 use tokio::runtime::Handle;
@@ -339,7 +339,7 @@ impl ChunksSettings {
 
     /// Converts to the settings of the crate `busload-dolt`; `runtime` runs what has to wait.
     /// Stores that are to share their requests to DynamoDB get the same `tables`.
-    pub fn of_store(&self, runtime: Handle, tables: Tables) -> busload_dolt::Settings {
+    pub fn of_store(&self, runtime: Handle, tables: DynamoTables) -> busload_dolt::Settings {
         busload_dolt::Settings {
             name: self.name.clone(),
             url: self.url.clone(),

@@ -258,7 +258,10 @@ mod tests {
             ("t=postgres+x://app@db/x", "is no kind of table"),
             ("default=postgres://app@db/x", "which only a memory table can"),
             ("t=chunks:s3://b/p", "expected a URL like chunks+s3://bucket/prefix"),
-            ("t=chunks+ftp://b/p", "stores of kind `ftp` are not known; expected file, s3, gs, az"),
+            (
+                "t=chunks+ftp://b/p",
+                "stores of kind `ftp` are not known; expected file, s3, aws, gs, az",
+            ),
             ("default=chunks+s3://b/p", "which only a memory table can"),
             ("t=memory://x", "means nothing"),
             ("t=memory:?sync=allways", "expected always, interval:MS, os or off"),

@@ -105,7 +105,7 @@ impl World {
             memory_bytes_max: 0,
             requests_max: 32,
             grace_period: Duration::from_secs(600),
-            tables: busload_dynamo::Tables::default(),
+            tables: busload_dolt::DynamoTables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
         };

@@ -4,8 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use busload_bucket::{Bucket, Dynamo, DynamoFault};
 use busload_chunks::FileSpec;
-use busload_dolt::{ChunkAddress, Error, Settings, Store, StoreStatus};
-use busload_dynamo::Tables;
+use busload_dolt::{ChunkAddress, DynamoTables, Error, Settings, Store, StoreStatus};
 use serde_json::{Value, json};
 
 use crate::store::{
@@ -25,7 +24,7 @@ struct Aws {
     harness: Harness,
     bucket: Bucket,
     dynamo: Dynamo,
-    tables: Tables,
+    tables: DynamoTables,
 }
 
 impl Aws {
@@ -35,7 +34,7 @@ impl Aws {
         std::fs::create_dir(&root).unwrap();
         let bucket = Bucket::with_credentials(&root, KEY_ID, SECRET).unwrap();
         let dynamo = Dynamo::start(TABLE).unwrap();
-        Self { harness, bucket, dynamo, tables: Tables::default() }
+        Self { harness, bucket, dynamo, tables: DynamoTables::default() }
     }
 
     /// Starts servers with the fixture as Dolt wrote it; its item is in this table.

@@ -79,7 +79,7 @@ pub(super) fn parse(rest: &str, options: &RemoteOptions) -> Result<Address, Erro
 struct Parts<'a> {
     table: &'a str,
     bucket: &'a str,
-    /// Path and query of the URL.
+    /// Path of the URL and its query.
     path: &'a str,
 }
 

@@ -121,6 +121,15 @@ fn settings_mean_what_they_say() {
 }
 
 #[test]
+fn an_aws_url_has_a_table_and_a_bucket_in_brackets() {
+    let store = "aws://[table:bucket]/org/repo?region=eu-west-1&dynamodb-endpoint=http://h:1";
+    let settings = resolved(&format!("db=chunks+{store}&disk=1GiB")).unwrap();
+    assert_eq!((settings.url.as_str(), settings.disk_bytes_max), (store, 1 << 30));
+    let text = refused("db=chunks+aws://[t:b]/p?dynamodb-endpoint=http://user:hush@h");
+    assert!(text.contains("AWS_ACCESS_KEY_ID") && !text.contains("hush"), "{text}");
+}
+
+#[test]
 fn mistakes_in_urls_say_what_was_expected() {
     for (url, part) in [
         ("chunks", "expected a URL like chunks+s3://bucket/prefix"),

@@ -6,8 +6,7 @@ use std::{
 };
 
 use busload_batch::ClassStats;
-use busload_dolt::StoreStatus;
-use busload_dynamo::TableStats as DynamoStats;
+use busload_dolt::{DynamoStats, StoreStatus};
 use busload_histogram::Reading as Times;
 use busload_pipeline::stats::{BatchReading, Counter, Stats};
 use busload_postgres::TableStats;

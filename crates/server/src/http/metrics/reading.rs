@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use busload_batch::QueueStats;
 use busload_calls::TimedCall;
-use busload_dolt::{StoreStats, StoreStatus};
-use busload_dynamo::TableStats as DynamoStats;
+use busload_dolt::{DynamoStats, StoreStats, StoreStatus};
 use busload_histogram::Reading as Times;
 use busload_log::{Progress, Stats as LogStats};
 use busload_pipeline::stats::{BatchReading, Stats};

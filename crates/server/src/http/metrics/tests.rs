@@ -2,7 +2,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use busload_batch::QueueStats;
 use busload_calls::TimedCall;
-use busload_dolt::{StoreStats, StoreStatus};
+use busload_dolt::{DynamoStats, StoreStats, StoreStatus};
 use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
 use busload_pipeline::{command::lookup, latency::Family};
@@ -49,6 +49,8 @@ fn full_page() -> String {
     let mut reading = Reading::new(&status, &front);
     reading.postgres = vec![("objects".to_owned(), TableStats::default())];
     reading.chunks = vec![chunks("db"), chunks("a\"b\\c\nd")];
+    let (table, endpoint) = ("manifests".to_owned(), "http://h".to_owned());
+    reading.dynamo = vec![DynamoStats { table, endpoint, ..DynamoStats::default() }];
     reading.queues = ["objects", "db", "a\"b\\c\nd"]
         .map(|table| QueueReading {
             table: table.to_owned(),
