@@ -38,7 +38,8 @@ fn a_store_that_could_not_be_served_ends_it_with_1_and_its_reason() {
 fn what_is_configured_wrongly_ends_it_with_2() {
     for (table, part) in [
         ("db=chunks+s3://bucket/p?dsk=1GiB", "did you mean `disk`?"),
-        ("db=chunks+ftp://bucket/p", "expected file, s3, gs, az"),
+        ("db=chunks+ftp://bucket/p", "expected file, s3, aws, gs, az"),
+        ("db=chunks+aws://t:b/p", "expected aws://[TABLE:BUCKET]/DATABASE"),
         ("db=chunks+s3://bucket/p?poll=0", "table db: poll = 0ns is out of range"),
         ("default=chunks+s3://bucket/p", "which only a memory table can"),
         ("db=chunks+s3://key:hush@bucket/p", "AWS_SECRET_ACCESS_KEY"),

@@ -114,7 +114,7 @@ fn what_is_not_there_and_what_makes_no_sense_is_told_with_its_code() {
     assert!(line.contains("the store has no chunk 00000000000000000000000000000000"), "{line}");
     for (arguments, part) in [
         (&["chunks", "cat", &url, "x"][..], "expected 32 characters of 0-9a-v"),
-        (&["chunks", "verify", "ftp://x"], "expected file, s3, gs, az"),
+        (&["chunks", "verify", "ftp://x"], "expected file, s3, aws, gs, az"),
         (&["chunks", "verify", "/x"], "expected one like s3://bucket/prefix or file:///directory"),
         (&["chunks", "ls"], "URL"),
         (&["chunks"], "Dolt store"),
