@@ -1,5 +1,4 @@
-//! Tables that are not in memory: adapters that make each a
-//! [`Source`](busload_pipeline::source::Source) of the pipeline.
+//! Tables that are not in memory: adapters that make each a [`Source`] of the pipeline.
 //!
 //! ```text
 //!  pipeline: submit, flush --> request queue --> runtime: batches --> Postgres, chunk stores

@@ -114,10 +114,11 @@ impl ClientFolders {
     }
 }
 
-/// Begins to build the client that takes minutes, beside other steps. A failure shows when
-/// [`run`] tries again.
+/// Begins to build the client that takes minutes, and to fetch DynamoDB, beside other steps. A
+/// failure shows when [`run`] tries again.
 pub fn prepare() -> JoinHandle<()> {
     thread::spawn(|| {
+        let _ = ClientFolders::new("dolt-aws").and_then(|folders| dolt_aws::libraries(&folders));
         let _ = ClientFolders::new("dolt").and_then(|folders| dolt::install(&folders));
     })
 }

@@ -23,9 +23,12 @@ use anyhow::{Context, Result, bail};
 use super::{
     ClientFolders, Outcome,
     dolt::{Remote, Run},
-    server::Server,
+    server::{self, Server},
 };
-use crate::steps::{cargo, output, run};
+use crate::{
+    steps::{cargo, output, run},
+    tests::FEATURES,
+};
 
 /// DynamoDB table with the manifests.
 const TABLE: &str = "dolt-manifests";
@@ -63,7 +66,7 @@ pub fn check(folders: &ClientFolders, busload: &Path) -> Result<Outcome> {
 }
 
 /// Amazon's DynamoDB for tests, and all that it needs.
-fn libraries(folders: &ClientFolders) -> Result<PathBuf> {
+pub fn libraries(folders: &ClientFolders) -> Result<PathBuf> {
     output(Command::new("java").arg("-version"))?;
     let libraries = folders.download("libraries");
     if !libraries.exists() {
@@ -110,11 +113,11 @@ impl Drop for Helper {
 
 fn s3(root: &Path) -> Result<Helper> {
     fs::create_dir_all(root)?;
-    let example = ["--package", "busload-bucket", "--example", "serve"];
-    run(cargo().args(["build", "--quiet"]).args(example))?;
-    let mut command = cargo();
-    command.args(["run", "--quiet"]).args(example).arg("--").arg(root.canonicalize()?);
-    command.args([KEY_ID, SECRET]);
+    // Of the crate `bucket`. The tests are built with the same features, so nothing else is built.
+    let example = ["build", "--workspace", FEATURES[0], FEATURES[1], "--example", "serve"];
+    run(cargo().args(example).arg("--quiet"))?;
+    let mut command = Command::new(server::target().join("debug/examples/serve"));
+    command.arg(root.canonicalize()?).args([KEY_ID, SECRET]);
     Helper::start(command)
 }
 

@@ -33,9 +33,12 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
         Profile::Release => (&["build", "--package", "busload", "--release"], "release"),
     };
     run(cargo().args(arguments))?;
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    Ok(target.join(folder).join("busload"))
+    Ok(target().join(folder).join("busload"))
+}
+
+/// Returns the folder into which cargo builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// A server on a port of its own with data that nobody needs afterwards.
