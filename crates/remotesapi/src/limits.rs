@@ -6,6 +6,9 @@ use busload_calls::limits::ADDRESS_COUNT_MAX;
 
 /// Bytes of one encoded request.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Time that `Root` waits for a refresh of the manifest before it answers with the version that was
+/// read last.
+pub const ROOT_REFRESH_MAX: Duration = Duration::from_secs(1);
 /// Requests of one stream that are answered together.
 pub const BATCH_REQUESTS_MAX: usize = 512;
 /// Addresses of one such batch, about (a single request may have more). Larger batches would not

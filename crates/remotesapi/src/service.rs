@@ -6,6 +6,8 @@
 //!   compare the two themselves.
 //! * A store without a manifest is an empty repository. Clients then say that there is nothing to
 //!   clone.
+//! * `Root` refreshes the manifest first, so that who pushed sees the push. While the manifest
+//!   cannot be read it answers with the version that was read last.
 //! * `Rebase` fails when the manifest cannot be read now, though an older version could be served.
 //! * An address that a request names twice gets two entries; the older calls, whose answers are
 //!   keyed by address, return it once.
@@ -305,7 +307,7 @@ impl ChunkStoreService for Service {
 
     async fn root(&self, call: Request<RootRequest>) -> Result<Response<RootResponse>, Refusal> {
         let answer = async |_, target: Target| {
-            let snapshot = target.snapshot().await?;
+            let snapshot = target.fresh_snapshot().await?;
             let root_hash = Bytes::copy_from_slice(&snapshot.manifest.root.0);
             Ok(RootResponse { root_hash, repo_token: String::new() })
         };

@@ -11,12 +11,13 @@ use busload_proto::remotesapi::{
     GetDownloadLocsRequest, GetRepoMetadataRequest, HasChunksRequest, ListTableFilesRequest,
     RebaseRequest, RefreshTableFileUrlRequest, RepoId, RootRequest, StreamChunkLocationsRequest,
 };
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 use tonic::{Extensions, Request, Status as Refusal, metadata::MetadataMap};
 
 use crate::{
     Remotesapi,
     host::{DoltLayout, Host, Repository},
+    limits::ROOT_REFRESH_MAX,
     task,
     url::UrlBuilder,
 };
@@ -182,6 +183,15 @@ impl Target {
         }
         self.within_deadline(self.store().opened()).await?;
         self.store().snapshot().ok_or_else(|| Refusal::unavailable("the store is being opened"))
+    }
+
+    /// Returns a version that is not older than the call. If the object store does not answer in
+    /// time, returns the version that was read last.
+    pub async fn fresh_snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
+        // Who pushes, and asks next, sees the push; and clones work while the object store is away.
+        let refresh = self.within_deadline(self.store().refresh());
+        let _ = timeout(ROOT_REFRESH_MAX, refresh).await;
+        self.snapshot().await
     }
 
     /// Runs work on the stores' threads.

@@ -33,7 +33,9 @@ mod metrics;
 mod names;
 mod pages;
 mod routes;
+mod s3_events;
 mod stats_api;
+mod stores_api;
 
 use std::{
     net::{SocketAddr, TcpListener},

@@ -17,7 +17,7 @@ use busload_remotesapi::{self as remotesapi, Remotesapi};
 
 use super::{
     access, cache_api, costs, dashboard, dolt_host::DoltHost, front::Front,
-    limits::MESSAGE_BYTES_MAX, pages, stats_api,
+    limits::MESSAGE_BYTES_MAX, pages, stats_api, stores_api,
 };
 use crate::{grpc, status::Status};
 
@@ -30,7 +30,7 @@ use WhenFull::{Answered, Refused};
 struct Route {
     path: &'static str,
     caller: Caller,
-    /// Longest message of a call. Nobody reads the bodies of other requests.
+    /// Longest message of a call. Bodies of other requests have the limits of their handlers.
     message_bytes_max: usize,
     when_full: WhenFull,
     mount: Mount,
@@ -99,6 +99,13 @@ static ROUTES: &[Route] = &[
     })),
     route("/api/cache/{name}/{action}", May("config|set"), Page(|served| {
         post(cache_api::act).with_state(served.status())
+    })),
+    // Hints that a store has changed, from who may read it.
+    route("/api/stores/{name}/refresh", AnyUser, Page(|served| {
+        post(stores_api::refresh).with_state(served.status())
+    })),
+    route("/api/events/s3", AnyUser, Page(|served| {
+        post(stores_api::s3_events).with_state(served.status())
     })),
     // Downloads of Dolt's clients, which send no credentials.
     route(remotesapi::DOWNLOADS, UrlKey, Below(|served| {

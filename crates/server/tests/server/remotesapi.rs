@@ -9,6 +9,7 @@ mod downloads;
 mod faults;
 mod files;
 mod fixture;
+mod freshness;
 mod http;
 mod limits;
 mod locations;

@@ -72,10 +72,19 @@ fn mode(path: &Path) -> u32 {
 
 /// Sends a request; returns the status and the body.
 fn ask(address: SocketAddr, target: &str, authorization: Option<&str>) -> (String, String) {
+    request(address, "GET", target, authorization)
+}
+
+fn request(
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    authorization: Option<&str>,
+) -> (String, String) {
     let authorization =
         authorization.map_or(String::new(), |text| format!("Authorization: {text}\r\n"));
     let mut stream = TcpStream::connect(address).unwrap();
-    let head = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     write!(stream, "{head}{authorization}\r\n").unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
@@ -263,6 +272,15 @@ fn http_asks_for_the_same_users_and_each_path_for_a_right() {
         assert_eq!(answer, status, "{target} {user:?}: {body}");
         assert!(status != "403" || body.contains("has no right to this"), "{body}");
     }
+    let refresh = |table: &str, user: Option<&str>| {
+        let target = format!("/api/stores/{table}/refresh");
+        request(http, "POST", &target, user.map(credentials).as_deref()).0
+    };
+    assert_eq!(refresh("db", Some("reader")), "200", "who may read a store may hint at it");
+    assert_eq!(refresh("other", Some("reader")), "403");
+    assert_eq!(refresh("db", Some("writer")), "403");
+    assert_eq!(refresh("db", None), "401");
+    assert_eq!(request(http, "POST", "/api/events/s3", None).0, "401");
     assert_eq!(ask(http, "/metrics", Some("Bearer metrics:METRICS")).0, "200");
     assert_eq!(ask(http, "/metrics", Some("Bearer metrics:wrong")).0, "401");
     assert_eq!(ask(http, "/metrics", Some(&basic("metrics", "wrong"))).0, "401");

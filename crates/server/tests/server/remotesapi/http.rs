@@ -143,6 +143,18 @@ impl Http {
         self.try_call(method, target, headers).unwrap()
     }
 
+    /// Sends a request with a body and reads its answer.
+    #[track_caller]
+    pub fn post(&mut self, target: &str, headers: &str, body: &str) -> Answer {
+        let length = format!("{headers}Content-Length: {}\r\n", body.len());
+        self.send("POST", target, &length);
+        self.stream.write_all(body.as_bytes()).unwrap();
+        let head = self.head();
+        let length = head.length();
+        let body = self.body(length).unwrap();
+        Answer { head, is_whole: body.len() == length, body }
+    }
+
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Answer {
         self.call("GET", target, "")
