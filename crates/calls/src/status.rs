@@ -11,6 +11,8 @@ pub fn status(error: &Error, deadline: &Deadline) -> Status {
     match error {
         Error::Unreachable(message) => Status::unavailable(message),
         Error::Refused(message) => Status::failed_precondition(message),
+        Error::NoStore(message) => Status::not_found(message),
+        Error::Overloaded(message) => Status::resource_exhausted(message),
         Error::Corrupt(message) => Status::data_loss(message),
         Error::DeadlineExceeded(message) if deadline.of_client().is_none() => {
             Status::unavailable(message)
@@ -43,6 +45,8 @@ mod tests {
         for (error, code) in [
             (Error::Unreachable(text()), Code::Unavailable),
             (Error::Refused(text()), Code::FailedPrecondition),
+            (Error::NoStore(text()), Code::NotFound),
+            (Error::Overloaded(text()), Code::ResourceExhausted),
             (Error::Corrupt(text()), Code::DataLoss),
             (Error::DeadlineExceeded(text()), Code::Unavailable),
             (Error::NotLocal, Code::Unavailable),

@@ -11,6 +11,12 @@ pub enum Error {
     /// The store is not served, for this reason.
     #[error("{0}")]
     Refused(String),
+    /// The store does not exist.
+    #[error("{0}")]
+    NoStore(String),
+    /// Too many stores are open or being opened.
+    #[error("{0}")]
+    Overloaded(String),
     /// The store holds corrupt data.
     #[error("{0}")]
     Corrupt(String),

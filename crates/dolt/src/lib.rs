@@ -43,6 +43,7 @@ pub mod limits;
 mod object_source;
 mod read;
 mod serve;
+mod set;
 mod settings;
 mod stats;
 mod store;
@@ -58,7 +59,8 @@ pub use read::{
     many::ManyReads,
 };
 pub use serve::{Located, Location, file_bytes::FileBytes};
-pub use settings::{Attempt, Request, Settings};
+pub use set::{OpenStore, SetSettings, SetStats, StoreSet, template::StoreTemplate};
+pub use settings::{Attempt, Occasion, Request, Settings};
 pub use stats::StoreStats;
 pub use store::Store;
 pub use versions::{table_file::TableFile, version::Snapshot};

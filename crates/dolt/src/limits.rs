@@ -4,6 +4,14 @@ use std::time::Duration;
 
 /// Largest manifest in bytes. A file takes about 44 of them, so this is over a million files.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// Stores of a set that are being opened at once; requests for more are refused.
+pub const OPENING_STORES_MAX: usize = 512;
+/// Time for which the name of a store that does not exist is remembered.
+pub const ABSENT_REMEMBERED: Duration = Duration::from_secs(5);
+/// Names of stores that do not exist that a set remembers.
+pub const ABSENT_NAMES_MAX: usize = 16_384;
+/// Least time between two searches for idle stores.
+pub const IDLE_SWEEP_MIN: Duration = Duration::from_millis(100);
 /// Table files whose indexes are read at once while a version is opened. The limit of concurrent
 /// requests to the store bounds them further.
 pub const OPENING_FILES_MAX: usize = 64;

@@ -40,8 +40,21 @@ pub struct Settings {
     pub tables: Tables,
     /// Environment variables that credentials come from.
     pub environment: Environment,
+    /// Occasion for which the store is open.
+    pub occasion: Occasion,
     /// Runtime for everything that waits.
     pub runtime: Handle,
+}
+
+/// Occasion for which a store is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// It is configured by its own name. Without a manifest it is an empty store, and its manifest
+    /// is read every `poll`.
+    Configured,
+    /// A request named it. Without a manifest there is no such store, and its manifest is read
+    /// every `poll` only while there are requests.
+    Request,
 }
 
 /// Form, sources and deadline of a read of chunks.

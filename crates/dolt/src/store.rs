@@ -20,7 +20,7 @@ use crate::{
         warm::warm,
     },
     lifecycle::Lifecycle,
-    limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
+    limits::{ATTEMPTS_MAX, OPENING_BYTES_MAX, POLL_MIN, STALL_TIMEOUT},
     object_source::ObjectSource,
     read::{
         decode::{Decoded, Wanted},
@@ -33,7 +33,11 @@ use crate::{
         pin_dictionaries::pin_dictionaries, prefetch::Prefetcher,
     },
     versions::{
-        Versions, dropped_files::FileKey, opener::Opener, refresher::Refresher, version::Version,
+        Versions,
+        dropped_files::FileKey,
+        opener::{MemoryBudget, Opener},
+        refresher::Refresher,
+        version::Version,
     },
 };
 
@@ -78,7 +82,13 @@ impl Store {
     pub fn start(settings: Settings) -> Result<Self, Error> {
         check_settings(&settings)?;
         let remote = Remote::new(&settings.url, remote_options(&settings))?;
-        let cache = open_cache(&settings)?;
+        let shared = SharedParts { cache: open_cache(&settings)?, opening: opening_budget() };
+        Ok(Self::start_at(settings, remote, &shared))
+    }
+
+    /// Starts to open a store at `remote`, with parts that other stores use, too.
+    pub(crate) fn start_at(settings: Settings, remote: Arc<Remote>, shared: &SharedParts) -> Self {
+        let cache = shared.cache.clone();
         let source = ObjectSource::new(&settings.url, remote, cache);
         let Settings { name, runtime, .. } = settings;
         let item = source.remote.item().map(|address| settings.tables.reader(address, &runtime));
@@ -90,8 +100,14 @@ impl Store {
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
-            opener: Opener::new(source.clone(), item),
+            opener: Opener::new(
+                source.clone(),
+                item,
+                shared.opening.clone(),
+                settings.occasion,
+            ),
             poll: settings.poll,
+            occasion: settings.occasion,
             grace_period: settings.grace_period,
         };
         let refresher = lifecycle.spawn(refresher.run());
@@ -105,7 +121,7 @@ impl Store {
             disk_bytes_max: settings.disk_bytes_max,
             refresher: Mutex::new(Some(refresher)),
         };
-        Ok(Self { parts: Arc::new(parts) })
+        Self { parts: Arc::new(parts) }
     }
 
     /// Returns the table's name.
@@ -122,6 +138,16 @@ impl Store {
     /// Returns whether the store is served now.
     pub fn status(&self) -> StoreStatus {
         self.parts.lifecycle.status()
+    }
+
+    /// Returns the memory of the indexes of the current version, in bytes.
+    pub fn index_bytes(&self) -> u64 {
+        self.parts.versions.load().as_ref().map_or(0, |version| version.memory_bytes())
+    }
+
+    /// Notes that there are requests, for which the manifest has to be read.
+    pub(crate) fn note_used(&self) {
+        self.parts.versions.note_used();
     }
 
     /// Returns the current version, if the store was ever opened.
@@ -364,7 +390,20 @@ impl Store {
     }
 }
 
-fn check_settings(settings: &Settings) -> Result<(), Error> {
+/// Parts that several stores may share.
+#[derive(Clone)]
+pub(crate) struct SharedParts {
+    pub cache: Arc<Cache>,
+    /// Memory for indexes in transit.
+    pub opening: Arc<MemoryBudget>,
+}
+
+/// Returns the memory budget of stores that are being opened.
+pub(crate) fn opening_budget() -> Arc<MemoryBudget> {
+    Arc::new(MemoryBudget::new(OPENING_BYTES_MAX))
+}
+
+pub(crate) fn check_settings(settings: &Settings) -> Result<(), Error> {
     if settings.poll < POLL_MIN {
         return Err(Error::Refused(format!(
             "poll: expected at least {POLL_MIN:?}, got {:?}",
@@ -377,7 +416,7 @@ fn check_settings(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-fn remote_options(settings: &Settings) -> RemoteOptions {
+pub(crate) fn remote_options(settings: &Settings) -> RemoteOptions {
     RemoteOptions {
         environment: settings.environment.clone(),
         runtime: settings.runtime.clone(),
@@ -387,7 +426,7 @@ fn remote_options(settings: &Settings) -> RemoteOptions {
     }
 }
 
-fn open_cache(settings: &Settings) -> Result<Arc<Cache>, Error> {
+pub(crate) fn open_cache(settings: &Settings) -> Result<Arc<Cache>, Error> {
     if settings.disk_bytes_max == 0 {
         return Ok(Cache::none(settings.fill_bytes_max, settings.runtime.clone()));
     }

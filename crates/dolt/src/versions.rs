@@ -21,7 +21,7 @@ pub(crate) mod version;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
@@ -40,6 +40,8 @@ pub(crate) struct Versions {
     pub refreshes: RefreshCoalescer,
     pub dropped_files: DroppedFiles,
     count: AtomicU64,
+    /// Set by requests, cleared by the refresher.
+    is_used: AtomicBool,
 }
 
 impl Versions {
@@ -50,6 +52,7 @@ impl Versions {
             refreshes: RefreshCoalescer::new(),
             dropped_files: DroppedFiles::default(),
             count: AtomicU64::new(0),
+            is_used: AtomicBool::new(true),
         }
     }
 
@@ -127,6 +130,18 @@ impl Versions {
             self.dropped_files.remember_closed(previous, version);
         }
         self.current.store(Some(version.clone()));
+    }
+
+    /// Notes that there are requests, for which the version has to be kept current.
+    pub fn note_used(&self) {
+        if !self.is_used.load(Relaxed) {
+            self.is_used.store(true, Relaxed);
+        }
+    }
+
+    /// Returns whether there were requests since the last call.
+    pub fn take_used(&self) -> bool {
+        self.is_used.swap(false, Relaxed)
     }
 
     /// Counts a version with a new manifest.

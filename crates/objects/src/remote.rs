@@ -144,7 +144,7 @@ pub struct Remote {
     stall_timeout: Duration,
     attempts_max: u32,
     window: Arc<Window>,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 impl Remote {
@@ -171,8 +171,40 @@ impl Remote {
             stall_timeout: options.stall_timeout,
             attempts_max: options.attempts_max,
             window: Window::new(options.requests_max),
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
         }
+    }
+
+    /// Returns the store at another path of the same bucket, below `folder` (of a
+    /// `file://` store the one that must exist). Both share client, window and counters, so that thousands of
+    /// them cost little more than their names.
+    ///
+    /// # Errors
+    /// [`Error::Settings`]: the path cannot be part of an object's name.
+    pub fn at_path(&self, folder: &str, path: &str) -> Result<Arc<Self>, Error> {
+        let prefix = Path::parse(path).map_err(|error| {
+            Error::Settings(format!("{path:?} cannot be the path of a store: {error}"))
+        })?;
+        let (location, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
+        let scheme_end = location.find("://").map_or(0, |at| at + "://".len());
+        let host_end =
+            location[scheme_end..].find('/').map_or(location.len(), |at| scheme_end + at);
+        let question = if query.is_empty() { "" } else { "?" };
+        let url = format!("{}/{path}{question}{query}", &location[..host_end]);
+        // A store that is not there is missing; a disk that is not mounted is not.
+        let directory = self.directory.as_ref().map(|_| PathBuf::from(format!("/{folder}")));
+        Ok(Arc::new(Self {
+            store: self.store.clone(),
+            prefix,
+            url,
+            directory,
+            item: self.item.as_ref().map(|item| item.of_key(path)),
+            runtime: self.runtime.clone(),
+            stall_timeout: self.stall_timeout,
+            attempts_max: self.attempts_max,
+            window: self.window.clone(),
+            metrics: self.metrics.clone(),
+        }))
     }
 
     /// Makes a remote over any store.

@@ -33,6 +33,7 @@ pub mod latency;
 pub mod latency_events;
 pub mod limits;
 mod monitor;
+pub mod name_pattern;
 pub mod net;
 pub mod password_limiter;
 mod reaper;

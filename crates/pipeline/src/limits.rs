@@ -284,6 +284,12 @@ pub const HELD_REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Number of named tables that may exist.
 pub const TABLE_COUNT_MAX: usize = 4096;
 
+/// Length of a table's name that matches a pattern, in bytes: two path components of most systems.
+pub const TABLE_PATH_BYTES_MAX: usize = 255;
+
+/// Number of parts of a pattern of table names.
+pub const PATTERN_PARTS_MAX: usize = 4;
+
 /// Number of SELECT spaces of the table `default`.
 pub const SPACE_COUNT: u16 = 16;
 

@@ -84,7 +84,7 @@ pub struct SourceRequest<'a> {
     pub conn: ConnId,
     /// Operation to be carried out.
     pub operation: Operation,
-    /// Key without the table's prefix.
+    /// Key without the table's prefix; at the source of a pattern of names, the whole key.
     pub key: &'a [u8],
     /// Arguments of the operation beyond the key.
     pub arguments: &'a [&'a [u8]],

@@ -11,7 +11,7 @@ use std::{
 };
 
 use axum::http::HeaderMap;
-use busload_dolt::{ChunkAddress, Settings, Store};
+use busload_dolt::{ChunkAddress, Occasion, Settings, Store};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tonic::Extensions;
@@ -189,6 +189,7 @@ fn settings(name: &str, url: &str, runtime: Handle) -> Settings {
         memory_bytes_max: 0,
         requests_max: 64,
         grace_period: Duration::from_secs(600),
+        occasion: Occasion::Configured,
         tables: busload_dolt::DynamoTables::default(),
         environment: Arc::new(|_| None),
         runtime,

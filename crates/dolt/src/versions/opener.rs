@@ -7,7 +7,8 @@
 //!   So over a network the opener believes them when two reads agree: a flipped bit must not make a
 //!   chunk absent (an item of DynamoDB comes with a checksum). Indexes are then kept as sidecars on
 //!   local disk. The opener believes that there is no manifest only if there is no table file
-//!   either, and never after it has seen one.
+//!   either, and never after it has seen one. Of a store that a request named it asks for one
+//!   manifest and nothing else: the store's answer that there is none is the answer.
 //! * **Permissions.** Reading objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where
 //!   other objects make a listing too slow, the opener asks for each file by name, which takes one
 //!   or two requests per file.
@@ -25,16 +26,14 @@ use std::sync::Arc;
 
 use busload_dynamo::ItemReader;
 
-pub(crate) use self::index::index_sidecar_name;
+pub(crate) use self::{index::index_sidecar_name, memory_budget::MemoryBudget};
 
 use crate::{
-    Error,
-    limits::OPENING_BYTES_MAX,
+    Error, Occasion,
     object_source::ObjectSource,
     versions::{
         opener::{
             manifests::{FetchedManifest, Manifests},
-            memory_budget::MemoryBudget,
         },
         table_file::TableFile,
         version::{Snapshot, Version},
@@ -47,14 +46,20 @@ pub(crate) struct Opener {
     /// Item with the manifest, if that is not an object.
     item: Option<ItemReader>,
     /// Memory for indexes in transit.
-    budget: MemoryBudget,
+    budget: Arc<MemoryBudget>,
+    occasion: Occasion,
     /// Manifests of the version opened last.
     known: Option<Manifests>,
 }
 
 impl Opener {
-    pub fn new(source: ObjectSource, item: Option<ItemReader>) -> Self {
-        Self { source, item, budget: MemoryBudget::new(OPENING_BYTES_MAX), known: None }
+    pub fn new(
+        source: ObjectSource,
+        item: Option<ItemReader>,
+        budget: Arc<MemoryBudget>,
+        occasion: Occasion,
+    ) -> Self {
+        Self { source, item, budget, occasion, known: None }
     }
 
     /// Reads the manifest and opens its version, if that is not the current one. Open files that

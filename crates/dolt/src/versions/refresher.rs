@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
-    Error, StoreStatus,
+    Error, Occasion, StoreStatus,
     lifecycle::Lifecycle,
     limits::REFRESH_TIMEOUT,
     task::blocking,
@@ -22,6 +22,7 @@ pub(crate) struct Refresher {
     pub versions: Arc<Versions>,
     pub opener: Opener,
     pub poll: Duration,
+    pub occasion: Occasion,
     pub grace_period: Duration,
 }
 
@@ -55,6 +56,10 @@ impl Refresher {
             Err(Error::Unreachable(format!("not read within {seconds} s")))
         };
         if let Some(snapshot) = open.unwrap_or_else(timed_out)? {
+            if self.occasion == Occasion::Request && !snapshot.has_manifest {
+                let name = self.lifecycle.name();
+                return Err(Error::NoStore(format!("there is no store {name}")));
+            }
             self.switch_to(snapshot, current).await?;
         }
         self.expire().await
@@ -89,14 +94,20 @@ impl Refresher {
         Ok(())
     }
 
-    /// Waits until the next refresh is due or requested; closes expired files meanwhile.
+    /// Waits until the next refresh is due or requested; closes expired files meanwhile. Of a store
+    /// that a request opened a refresh is due only if there were requests since the last one.
     async fn wait(&self) {
-        let next_refresh = Instant::now() + self.poll;
+        let mut next_refresh = Instant::now() + self.poll;
         loop {
             let expiry = self.versions.load().as_ref().and_then(|version| version.next_expiry());
             tokio::select! {
                 () = self.versions.refreshes.requested() => return,
-                () = sleep_until(next_refresh) => return,
+                () = sleep_until(next_refresh) => {
+                    if self.occasion == Occasion::Configured || self.versions.take_used() {
+                        return;
+                    }
+                    next_refresh = Instant::now() + self.poll;
+                }
                 () = sleep_until(expiry.unwrap_or(next_refresh)), if expiry.is_some() => {
                     // Fails only when the runtime ends.
                     if self.expire().await.is_err() {
@@ -117,6 +128,8 @@ impl Refresher {
         });
         match (previous, outcome) {
             (StoreStatus::Failed(before), Err(now)) if is_same_kind(&before, now) => {}
+            // Whoever asked for it is told.
+            (_, Err(Error::NoStore(_))) => {}
             (_, Err(error)) if is_served => {
                 log::warn!(
                     "table {name}: the last version is still served, a newer one cannot be read: \
@@ -145,7 +158,15 @@ impl Refresher {
             None => format!("{url} is open"),
             Some(_) => "new version".to_owned(),
         };
-        log::info!("table {name}: {event}: root {root}, {files} table files, {chunks} chunks");
+        let level = match self.occasion {
+            Occasion::Configured => log::Level::Info,
+            // Stores that come and go with requests would fill the log.
+            Occasion::Request => log::Level::Debug,
+        };
+        log::log!(
+            level,
+            "table {name}: {event}: root {root}, {files} table files, {chunks} chunks"
+        );
         if !snapshot.has_manifest {
             log::warn!(
                 "table {name}: {url} has no manifest: served as an empty store; is the URL right?"

@@ -12,5 +12,6 @@ mod opening;
 mod pinned_dictionaries;
 mod prefetch;
 mod remote_store;
+mod set;
 mod support;
 mod versions;

@@ -26,6 +26,13 @@ pub struct ItemAddress {
     pub key: String,
 }
 
+impl ItemAddress {
+    /// Address of another item of the same table.
+    pub(super) fn of_key(&self, key: &str) -> Self {
+        Self { key: key.to_owned(), ..self.clone() }
+    }
+}
+
 /// A JSON service of Amazon in one region, reached with one set of credentials.
 #[derive(Clone)]
 pub struct AwsApi {

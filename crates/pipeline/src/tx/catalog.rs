@@ -2,7 +2,8 @@
 //!
 //! A client sees one key space: `name:rest` belongs to the table `name` if there is one, every
 //! other key to `default`, among whose 16 spaces SELECT chooses. Named tables are reachable from
-//! all spaces.
+//! all spaces. The name of a source's table may be a pattern: the source then serves all tables whose
+//! names match and that no other table has.
 
 use std::{collections::HashMap, hash::BuildHasherDefault};
 
@@ -12,6 +13,7 @@ use rapidhash::fast::RapidHasher;
 
 use crate::{
     limits::SPACE_COUNT,
+    name_pattern::NamePattern,
     settings::{Eviction, SyncMode, TableSettings},
 };
 
@@ -50,6 +52,8 @@ pub struct Catalog {
     /// Route of each prefix. Clients choose the lookups but not the contents, so the hash need not
     /// resist attacks.
     routes: HashMap<Box<[u8]>, Route, BuildHasherDefault<RapidHasher<'static>>>,
+    /// Sources of patterns, the most specific pattern first.
+    patterns: Vec<(NamePattern, Route)>,
     logged: bool,
     memory_max: bool,
     /// Tables that are caches; of `default`, every space.
@@ -77,6 +81,7 @@ impl Catalog {
         Self {
             memory,
             routes: HashMap::default(),
+            patterns: Vec::new(),
             logged,
             memory_max,
             evicting,
@@ -110,12 +115,13 @@ impl Catalog {
 
     /// Returns the number of named tables.
     pub fn named_count(&self) -> usize {
-        self.routes.len()
+        self.routes.len() + self.patterns.len()
     }
 
     /// Returns the route of a prefix, if a table has that name.
     pub fn route_of(&self, name: &str) -> Option<Route> {
-        self.routes.get(name.as_bytes()).copied()
+        let pattern = || self.patterns.iter().find(|(pattern, _)| pattern.text() == name);
+        self.routes.get(name.as_bytes()).copied().or_else(|| pattern().map(|(_, route)| *route))
     }
 
     /// Adds a named memory table.
@@ -166,27 +172,41 @@ impl Catalog {
         self.memory_max = tables.any(|table| table.settings.memory_max.is_some());
     }
 
-    /// Adds a table that a source serves.
+    /// Adds a table that a source serves, or all tables whose names match a pattern.
     pub fn add_source(&mut self, name: &str, ordinal: usize) {
-        self.routes.insert(name.as_bytes().into(), Route::Source(ordinal));
+        let route = Route::Source(ordinal);
+        let Ok(pattern) = NamePattern::parse(name) else {
+            self.routes.insert(name.as_bytes().into(), route);
+            return;
+        };
+        self.patterns.retain(|(other, _)| *other != pattern);
+        self.patterns.push((pattern, route));
+        self.patterns.sort_by(|(one, _), (other, _)| one.rank().cmp(&other.rank()));
     }
 
     /// Removes a table of a source: its keys belong to `default` from now on.
     pub fn remove_source(&mut self, name: &str) {
         self.routes.remove(name.as_bytes());
+        self.patterns.retain(|(pattern, _)| pattern.text() != name);
         self.sources.remove(name);
     }
 
     /// Returns the table or source that the key belongs to.
     #[inline]
     pub fn route(&self, space: u16, key: &[u8]) -> Route {
-        if !self.routes.is_empty()
+        if self.has_named()
             && let Some(colon) = memchr::memchr(b':', key)
-            && let Some(&route) = self.routes.get(&key[..colon])
+            && let Some(route) = self.named(&key[..colon])
         {
             return route;
         }
         Route::Memory(TableId(space))
+    }
+
+    #[inline]
+    fn named(&self, name: &[u8]) -> Option<Route> {
+        let matching = || self.patterns.iter().find(|(pattern, _)| pattern.matches(name));
+        self.routes.get(name).copied().or_else(|| matching().map(|(_, route)| *route))
     }
 
     /// Returns the memory table of a key that is known not to belong to a source.
@@ -202,7 +222,7 @@ impl Catalog {
 
     /// Returns whether there are named tables, in memory or at sources.
     pub fn has_named(&self) -> bool {
-        !self.routes.is_empty()
+        !self.routes.is_empty() || !self.patterns.is_empty()
     }
 
     /// Returns whether any memory table is logged.

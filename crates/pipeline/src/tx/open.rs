@@ -31,6 +31,7 @@ use super::{
 use crate::{
     gate::Gate,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
+    name_pattern::NamePattern,
     monitor::Monitors,
     password_limiter::PasswordLimiter,
     settings::{Eviction, Settings, SourceTable, SyncMode, TableSettings},
@@ -408,8 +409,13 @@ impl<D: Disk> Start<D> {
     fn check_hidden(&self, source: &SourceTable) -> Result<(), StartError> {
         let SourceTable { name, kind } = source;
         let prefix = format!("{name}:").into_bytes();
+        let pattern = NamePattern::parse(name).ok();
+        let is_hidden = |key: &[u8]| match &pattern {
+            Some(pattern) => pattern.owns(key),
+            None => key.starts_with(&prefix),
+        };
         let count: usize = (0..SPACE_COUNT)
-            .map(|space| self.keys_with_prefix(TableId(space), &prefix).len())
+            .map(|space| self.keys_with(TableId(space), &is_hidden).len())
             .sum();
         if count == 0 {
             return Ok(());
@@ -539,11 +545,15 @@ impl<D: Disk> Start<D> {
     }
 
     fn keys_with_prefix(&self, table: TableId, prefix: &[u8]) -> Vec<Vec<u8>> {
+        self.keys_with(table, &|key| key.starts_with(prefix))
+    }
+
+    fn keys_with(&self, table: TableId, is_meant: &dyn Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let mut position = Some(0);
         while let Some(from) = position {
             position = self.tables.scan(table, from, usize::MAX, i64::MIN, &mut |key, _| {
-                if key.starts_with(prefix) {
+                if is_meant(key) {
                     found.push(key.to_vec());
                 }
             });

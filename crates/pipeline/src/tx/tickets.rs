@@ -29,6 +29,7 @@ use crate::{
     gate::Gate,
     latency::Class,
     limits::{BATCH_REPLY_BYTES_MAX, SLOW_COMMAND, SLOW_SOURCE_KEY_BYTES, SOURCE_TICKETS_MAX},
+    name_pattern::NamePattern,
     reply::Reply,
     session::{ReplyMode, Session},
     source::{
@@ -303,7 +304,10 @@ impl Tickets {
         let ticket = self.open.open(Waiting { conn, source: ordinal, deadline }, part);
         let place = self.sources[ordinal].as_mut();
         let Served { name, source } = place.expect("a source stays as long as anything names it");
-        let key = key.get(name.len() + 1..).unwrap_or_default();
+        let key = match NamePattern::is_pattern(name) {
+            true => key,
+            false => key.get(name.len() + 1..).unwrap_or_default(),
+        };
         let request = SourceRequest { ticket, conn, operation, key, arguments, deadline };
         if source.submit(request).is_err() {
             self.open.close(ticket);

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use busload_dolt::DynamoTables;
+use busload_dolt::{DynamoTables, Occasion};
 use busload_objects::{CacheOptions, Environment, Remote, RemoteOptions};
 use busload_remotesapi::DoltLayout;
 use tokio::runtime::Handle;
@@ -352,6 +352,7 @@ impl ChunksSettings {
             memory_bytes_max: self.memory_bytes_max,
             requests_max: self.requests_max,
             grace_period: self.grace_period,
+            occasion: Occasion::Configured,
             tables,
             environment: environment(),
             runtime,

@@ -4,7 +4,7 @@ use busload_chunks::Manifest;
 use busload_objects::{Error as ObjectsError, Fetched};
 
 use crate::{
-    Error,
+    Error, Occasion,
     limits::{MANIFEST_BYTES_MAX, OPENING_ATTEMPTS_MAX},
     versions::{
         object_names::{
@@ -75,7 +75,7 @@ impl Opener {
             let empty = Manifests { naming: Naming::Plain, outer: None, old: None };
             // A store that was empty before may have files before its first manifest: writers
             // write in that order.
-            if self.known.is_some() {
+            if self.known.is_some() || self.occasion == Occasion::Request {
                 return Ok(empty);
             }
             match self.sign_of_a_manifest().await? {
@@ -102,7 +102,10 @@ impl Opener {
             let outer = self.read_item(item, None).await?;
             return Ok(outer.map(Manifests::of_item));
         }
-        for naming in [Naming::Plain, Naming::BlobStore] {
+        // Buckets hold no local blob stores; a store that a request names may not exist at all.
+        let is_plain = self.occasion == Occasion::Request && self.source.is_remote;
+        let others = (!is_plain).then_some(Naming::BlobStore);
+        for naming in [Naming::Plain].into_iter().chain(others) {
             if let ManifestRead::Other(outer) = self.read_manifest(naming.manifest(), None).await? {
                 let old = match naming {
                     Naming::Plain => self.read_old(None).await?,

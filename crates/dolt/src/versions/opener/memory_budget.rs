@@ -8,7 +8,7 @@ const UNIT_BYTES: u64 = 1 << 10;
 /// Bytes that may be in transit at once. Reservations are served in order, so a large one is never
 /// starved by small ones.
 #[derive(Debug)]
-pub(super) struct MemoryBudget {
+pub(crate) struct MemoryBudget {
     units: Semaphore,
     units_max: u32,
 }

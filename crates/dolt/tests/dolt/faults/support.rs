@@ -12,7 +12,7 @@ use busload_chunks::{
     ChunkAddress, FileSpec,
     write::{ClassicWriter, manifest},
 };
-use busload_dolt::{Chunk, Error, Form, Request, Settings, Store};
+use busload_dolt::{Chunk, Error, Form, Occasion, Request, Settings, Store};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
@@ -105,6 +105,7 @@ impl World {
             memory_bytes_max: 0,
             requests_max: 32,
             grace_period: Duration::from_secs(600),
+            occasion: Occasion::Configured,
             tables: busload_dolt::DynamoTables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),

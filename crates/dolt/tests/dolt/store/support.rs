@@ -12,8 +12,8 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_dolt::{
-    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Request, Settings, Store,
-    StoreStatus,
+    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings,
+    Store, StoreStatus,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::Instant};
@@ -72,6 +72,7 @@ impl Harness {
             memory_bytes_max: 0,
             requests_max: 64,
             grace_period: Duration::from_secs(3600),
+            occasion: Occasion::Configured,
             tables: DynamoTables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),

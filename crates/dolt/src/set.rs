@@ -1,0 +1,399 @@
+//! Stores by pattern: opened when they are first asked for, closed when nobody uses them.
+//!
+//! ```text
+//!  get(name) --> open? ------------------> the same OpenStore for everybody
+//!                 | no
+//!                 +-> known to be absent? -> Error::NoStore, without a request
+//!                 | no
+//!                 +-> too many open? ------> the least recently used idle one goes, else
+//!                 | no                       Error::Overloaded
+//!                 v
+//!               Store::start: all requests meanwhile wait for the one opening
+//! ```
+//!
+//! All stores share the client of the bucket, its window of requests, the disk cache, the runtime
+//! and its threads, and the memory for indexes in transit. A store that is closed keeps nothing in
+//! memory but what the disk cache knows of its objects.
+//!
+//! * **Use.** A store is in use as long as somebody has its [`OpenStore`]. Only idle stores are
+//!   closed: after `idle`, or when another one needs their place or the memory of their indexes.
+//! * **Absence.** A store without a manifest does not exist. Its name is remembered for
+//!   [`ABSENT_REMEMBERED`], so that a scan of names costs the bucket one request for each name.
+//! * **Freshness.** The manifest of a store is read every `poll` only while there are requests.
+
+pub(crate) mod absent;
+pub mod template;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use busload_objects::{Cache, Remote, RemoteStats};
+use tokio::time::{Instant, sleep};
+
+use self::{absent::AbsentNames, template::StoreTemplate};
+use crate::{
+    Error, Occasion, Settings, Store,
+    limits::{ABSENT_REMEMBERED, IDLE_SWEEP_MIN, OPENING_STORES_MAX},
+    store::{SharedParts, check_settings, open_cache, opening_budget, remote_options},
+};
+
+/// Settings of a set of stores.
+#[derive(Clone)]
+pub struct SetSettings {
+    /// Settings of each store. `name` is the pattern and `url` the template, for messages; the
+    /// cache on disk is that of all stores together.
+    pub store: Settings,
+    /// URLs of the stores.
+    pub template: StoreTemplate,
+    /// Any name that the template takes.
+    pub sample: String,
+    /// Largest number of stores that are open at once.
+    pub stores_max: usize,
+    /// Memory for the indexes of open stores, in bytes.
+    pub index_bytes_max: u64,
+    /// Time without requests after which a store is closed.
+    pub idle: Duration,
+}
+
+/// Stores whose names match a pattern. Cheap to clone.
+#[derive(Clone)]
+pub struct StoreSet {
+    shared: Arc<Shared>,
+}
+
+/// A store of a set that is open, or being opened, as long as somebody has it.
+pub struct OpenStore {
+    store: Store,
+    /// Number that no other store of the process has had.
+    number: usize,
+    /// Time of the last request, in milliseconds since the set was made.
+    used_ms: AtomicU64,
+}
+
+/// Counters since the start, and sizes now.
+#[derive(Clone, Debug, Default)]
+pub struct SetStats {
+    /// Stores that are open or being opened.
+    pub open: usize,
+    /// Stores that are being opened.
+    pub opening: usize,
+    /// Stores opened since the start.
+    pub opened: u64,
+    /// Stores closed since the start, because nobody used them.
+    pub closed: u64,
+    /// Requests for stores that do not exist.
+    pub absent: u64,
+    /// Those of them that cost no request to the bucket.
+    pub absent_remembered: u64,
+    /// Requests refused because too many stores were open or being opened.
+    pub refused: u64,
+    /// Memory of the indexes of open stores, in bytes.
+    pub index_bytes: u64,
+    /// Counters of the bucket, which all stores share.
+    pub store: RemoteStats,
+}
+
+struct Shared {
+    settings: SetSettings,
+    /// Store of the sample, from which the others have their client.
+    remote: Arc<Remote>,
+    parts: SharedParts,
+    made: Instant,
+    stores: Mutex<Stores>,
+    opening: AtomicUsize,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Stores {
+    open: HashMap<String, Arc<OpenStore>>,
+    absent: AbsentNames,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct Counters {
+    opened: AtomicU64,
+    closed: AtomicU64,
+    absent: AtomicU64,
+    absent_remembered: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Number of the next store.
+static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(1 << 32);
+
+impl StoreSet {
+    /// Makes a set of which no store is open. Connects to nothing.
+    ///
+    /// # Errors
+    /// The settings are wrong, or another process uses the cache's directory.
+    pub fn start(mut settings: SetSettings) -> Result<Self, Error> {
+        settings.store.occasion = Occasion::Request;
+        check_settings(&settings.store)?;
+        let url = settings.template.url(&settings.sample);
+        let remote = Remote::new(&url, remote_options(&settings.store))?;
+        let parts =
+            SharedParts { cache: open_cache(&settings.store)?, opening: opening_budget() };
+        let runtime = settings.store.runtime.clone();
+        let sweep_every = (settings.idle / 4).max(IDLE_SWEEP_MIN);
+        let _entered = runtime.enter();
+        let shared = Arc::new(Shared {
+            settings,
+            remote,
+            parts,
+            made: Instant::now(),
+            stores: Mutex::default(),
+            opening: AtomicUsize::new(0),
+            counters: Counters::default(),
+        });
+        runtime.spawn(close_idle(Arc::downgrade(&shared), sweep_every));
+        Ok(Self { shared })
+    }
+
+    /// Returns the store of a name that the pattern matches, and begins to open it if nobody has.
+    /// The store's own methods wait until it is open; those of one that does not exist fail with
+    /// [`Error::NoStore`].
+    ///
+    /// # Errors
+    /// [`Error::NoStore`]: the store did not exist a moment ago. [`Error::Overloaded`]: too many
+    /// stores are in use, or being opened. [`Error::Closed`].
+    pub fn get(&self, name: &str) -> Result<Arc<OpenStore>, Error> {
+        let shared = &self.shared;
+        let mut stores = shared.stores();
+        if stores.is_closed {
+            return Err(Error::Closed);
+        }
+        if let Some(open) = stores.open.get(name) {
+            open.used_ms.store(shared.now_ms(), Relaxed);
+            open.store.note_used();
+            return Ok(open.clone());
+        }
+        if stores.absent.contains(name, Instant::now()) {
+            shared.counters.absent.fetch_add(1, Relaxed);
+            shared.counters.absent_remembered.fetch_add(1, Relaxed);
+            return Err(Error::NoStore(format!("there is no store {name}")));
+        }
+        shared.make_room(&mut stores)?;
+        let open = shared.open(name)?;
+        stores.open.insert(name.to_owned(), open.clone());
+        drop(stores);
+        let opened = opened(Arc::downgrade(shared), open.store.clone(), open.number);
+        shared.settings.store.runtime.spawn(opened);
+        Ok(open)
+    }
+
+    /// Returns a store that is open, or being opened; opens none.
+    pub fn find(&self, name: &str) -> Option<Arc<OpenStore>> {
+        self.shared.stores().open.get(name).cloned()
+    }
+
+    /// Returns the stores that are open or being opened.
+    pub fn open_stores(&self) -> Vec<Arc<OpenStore>> {
+        self.shared.stores().open.values().cloned().collect()
+    }
+
+    /// Returns the template of the stores' URLs.
+    pub fn template(&self) -> &StoreTemplate {
+        &self.shared.settings.template
+    }
+
+    /// Returns the disk cache of all stores.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.shared.parts.cache
+    }
+
+    /// Collects the metrics of the set.
+    pub fn stats(&self) -> SetStats {
+        let Shared { remote, opening, counters, .. } = &*self.shared;
+        let (open, index_bytes) = {
+            let stores = self.shared.stores();
+            (stores.open.len(), stores.index_bytes())
+        };
+        SetStats {
+            open,
+            opening: opening.load(Relaxed),
+            opened: counters.opened.load(Relaxed),
+            closed: counters.closed.load(Relaxed),
+            absent: counters.absent.load(Relaxed),
+            absent_remembered: counters.absent_remembered.load(Relaxed),
+            refused: counters.refused.load(Relaxed),
+            index_bytes,
+            store: remote.stats(),
+        }
+    }
+
+    /// Fails waiting and new requests with [`Error::Closed`]; [`StoreSet::close`] does the rest.
+    pub fn begin_close(&self) {
+        let mut stores = self.shared.stores();
+        stores.is_closed = true;
+        stores.open.values().for_each(|open| open.store.begin_close());
+    }
+
+    /// Closes all stores, and the disk cache.
+    pub async fn close(&self) {
+        self.begin_close();
+        self.shared.stores().open.clear();
+        self.cache().close().await;
+    }
+}
+
+impl Shared {
+    fn stores(&self) -> MutexGuard<'_, Stores> {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Closes idle stores until one more may be opened.
+    fn make_room(&self, stores: &mut Stores) -> Result<(), Error> {
+        let SetSettings { stores_max, index_bytes_max, .. } = self.settings;
+        let refuse = |what: String| {
+            self.counters.refused.fetch_add(1, Relaxed);
+            Err(Error::Overloaded(format!("{what}; try again later")))
+        };
+        if OPENING_STORES_MAX <= self.opening.load(Relaxed) {
+            return refuse(format!("{OPENING_STORES_MAX} stores are being opened"));
+        }
+        while stores_max <= stores.open.len() {
+            if !self.close_least_recent(stores) {
+                return refuse(format!("{stores_max} stores are in use"));
+            }
+        }
+        self.keep_index_bytes(stores);
+        if index_bytes_max < stores.index_bytes() {
+            return refuse(format!(
+                "the indexes of the stores in use take more than {index_bytes_max} bytes"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Closes idle stores while the indexes of all take more memory than they may.
+    fn keep_index_bytes(&self, stores: &mut Stores) {
+        let mut bytes = stores.index_bytes();
+        while self.settings.index_bytes_max < bytes && self.close_least_recent(stores) {
+            bytes = stores.index_bytes();
+        }
+    }
+
+    fn close_least_recent(&self, stores: &mut Stores) -> bool {
+        let idle = stores.open.iter().filter(|(_, open)| is_idle(open));
+        let least = idle.min_by_key(|(_, open)| open.used_ms.load(Relaxed));
+        let Some(name) = least.map(|(name, _)| name.clone()) else { return false };
+        self.remove(stores, &name);
+        true
+    }
+
+    fn remove(&self, stores: &mut Stores, name: &str) {
+        if stores.open.remove(name).is_some() {
+            self.counters.closed.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<OpenStore>, Error> {
+        let SetSettings { store: settings, template, .. } = &self.settings;
+        let remote = self.remote.at_path(template.folder(), &template.path(name))?;
+        let url = remote.url().to_owned();
+        let settings = Settings { name: name.to_owned(), url, ..settings.clone() };
+        let store = Store::start_at(settings, remote, &self.parts);
+        self.opening.fetch_add(1, Relaxed);
+        self.counters.opened.fetch_add(1, Relaxed);
+        let number = NEXT_NUMBER.fetch_add(1, Relaxed);
+        Ok(Arc::new(OpenStore { store, number, used_ms: AtomicU64::new(self.now_ms()) }))
+    }
+
+    /// Takes a store that does not exist out of the open ones, and remembers its name.
+    fn note_absent(&self, name: &str, number: usize) {
+        let mut stores = self.stores();
+        self.counters.absent.fetch_add(1, Relaxed);
+        if stores.open.get(name).is_some_and(|open| open.number == number) {
+            stores.open.remove(name);
+            stores.absent.insert(name, Instant::now() + ABSENT_REMEMBERED);
+        }
+    }
+
+    fn sweep(&self) {
+        let mut stores = self.stores();
+        let idle_ms = u64::try_from(self.settings.idle.as_millis()).unwrap_or(u64::MAX);
+        let now = self.now_ms();
+        let is_over =
+            |open: &OpenStore| idle_ms <= now.saturating_sub(open.used_ms.load(Relaxed));
+        let idle = stores.open.iter().filter(|(_, open)| is_idle(open) && is_over(open));
+        let names: Vec<String> = idle.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| self.remove(&mut stores, name));
+        stores.absent.sweep(Instant::now());
+    }
+}
+
+impl Stores {
+    fn index_bytes(&self) -> u64 {
+        self.open.values().map(|open| open.store.index_bytes()).sum()
+    }
+}
+
+/// Returns whether nobody but the set has this store. The set hands out no other one meanwhile,
+/// because the caller has its lock.
+fn is_idle(open: &Arc<OpenStore>) -> bool {
+    Arc::strong_count(open) == 1
+}
+
+/// Waits until a store has been opened, or could not be.
+async fn opened(shared: Weak<Shared>, store: Store, number: usize) {
+    let outcome = store.opened().await;
+    let Some(shared) = shared.upgrade() else { return };
+    shared.opening.fetch_sub(1, Relaxed);
+    match outcome {
+        Err(Error::NoStore(_)) => shared.note_absent(store.name(), number),
+        Ok(()) => shared.keep_index_bytes(&mut shared.stores()),
+        Err(_) => {}
+    }
+}
+
+/// Closes stores that nobody has used for a while.
+async fn close_idle(shared: Weak<Shared>, every: Duration) {
+    loop {
+        sleep(every).await;
+        let Some(shared) = shared.upgrade() else { return };
+        shared.sweep();
+    }
+}
+
+impl OpenStore {
+    /// Returns the number that no other store of the process has had.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+}
+
+impl Deref for OpenStore {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl fmt::Debug for OpenStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl fmt::Debug for StoreSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreSet")
+            .field("pattern", &self.shared.settings.store.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,166 @@
+//! URLs of the stores of a set: one template, filled in with the name of a store.
+
+/// URL of an object store with placeholders in its path: `{name}` for the whole name of a store,
+/// `{1}`, `{2}`, ... for its parts between slashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreTemplate {
+    /// Scheme and host, without a slash at the end.
+    host: String,
+    /// Path without a slash at its beginning.
+    path: Vec<Piece>,
+    /// Query with its question mark, or nothing.
+    query: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Name,
+    /// Index of a part of the name.
+    Part(usize),
+}
+
+impl StoreTemplate {
+    /// Parses the template of stores whose names have `part_count` parts.
+    ///
+    /// # Errors
+    /// There is no placeholder, one outside the path, one that names have no part for, or two names
+    /// would share a URL.
+    pub fn parse(text: &str, part_count: usize) -> Result<Self, String> {
+        let (location, query) = match text.find('?') {
+            Some(at) => text.split_at(at),
+            None => (text, ""),
+        };
+        let host_start = location.find("://").map(|at| at + "://".len()).ok_or_else(expected)?;
+        let slash = location[host_start..].find('/').ok_or_else(expected)?;
+        let (host, path) = location.split_at(host_start + slash);
+        if host.contains('{') || query.contains('{') {
+            return Err(format!("a placeholder outside the path; {}", expected()));
+        }
+        let path = pieces(path.trim_matches('/'), part_count)?;
+        let used = |wanted: usize| {
+            path.iter().any(|piece| *piece == Piece::Name || *piece == Piece::Part(wanted))
+        };
+        if let Some(missing) = (0..part_count).find(|index| !used(*index)) {
+            return Err(format!(
+                "{{{}}} is missing, so different stores would have one URL; {}",
+                missing + 1,
+                expected()
+            ));
+        }
+        Ok(Self { host: host.to_owned(), path, query: query.to_owned() })
+    }
+
+    /// Returns the path of a store in its bucket.
+    pub fn path(&self, name: &str) -> String {
+        let part = |index: &usize| name.split('/').nth(*index).unwrap_or_default();
+        let text = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.clone(),
+            Piece::Name => name.to_owned(),
+            Piece::Part(index) => part(index).to_owned(),
+        };
+        self.path.iter().map(text).collect()
+    }
+
+    /// Returns the URL of a store.
+    pub fn url(&self, name: &str) -> String {
+        format!("{}/{}{}", self.host, self.path(name), self.query)
+    }
+
+    /// Returns the folder above all stores.
+    pub fn folder(&self) -> &str {
+        match self.path.first() {
+            Some(Piece::Literal(text)) => text.rsplit_once('/').map_or("", |(folder, _)| folder),
+            _ => "",
+        }
+    }
+
+    /// Returns the name of the store whose path in the bucket this is, if any name of `part_count`
+    /// parts leads to it.
+    pub fn name_of(&self, path: &str, part_count: usize) -> Option<String> {
+        let parts: Vec<&str> = path.split('/').collect();
+        let candidates = (0..parts.len()).filter_map(|from| parts.get(from..from + part_count));
+        candidates.map(|parts| parts.join("/")).find(|name| self.path(name) == path)
+    }
+}
+
+fn expected() -> String {
+    "expected a URL like s3://bucket/dolt/{name} or s3://bucket/{1}/dolt/{2}".to_owned()
+}
+
+fn pieces(path: &str, part_count: usize) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = path;
+    while let Some(open) = rest.find('{') {
+        let close = rest[open..].find('}').ok_or_else(expected)? + open;
+        if 0 < open {
+            pieces.push(Piece::Literal(rest[..open].to_owned()));
+        }
+        pieces.push(match &rest[open + 1..close] {
+            "name" => Piece::Name,
+            digits => match digits.parse::<usize>() {
+                Ok(number) if (1..=part_count).contains(&number) => Piece::Part(number - 1),
+                _ => {
+                    return Err(format!(
+                        "{{{digits}}} stands for nothing, because names have {part_count} parts; {}",
+                        expected()
+                    ));
+                }
+            },
+        });
+        rest = &rest[close + 1..];
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Literal(rest.to_owned()));
+    }
+    let literal = |piece: &Piece| matches!(piece, Piece::Literal(text) if text.contains('}'));
+    if pieces.iter().any(literal) {
+        return Err(expected());
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fill_in_the_path() {
+        let whole = StoreTemplate::parse("s3://b/dolt/{name}?region=x", 2).unwrap();
+        assert_eq!(whole.url("org/db"), "s3://b/dolt/org/db?region=x");
+        assert_eq!((whole.path("org/db").as_str(), whole.folder()), ("dolt/org/db", "dolt"));
+        let parts = StoreTemplate::parse("aws://[t:b]/{2}/of-{1}", 2).unwrap();
+        assert_eq!(parts.url("org/db"), "aws://[t:b]/db/of-org");
+        assert_eq!(parts.folder(), "");
+        let deep = StoreTemplate::parse("file:///a/b/{1}.db", 1).unwrap();
+        assert_eq!((deep.url("x").as_str(), deep.folder()), ("file:///a/b/x.db", "a/b"));
+    }
+
+    #[test]
+    fn a_path_leads_back_to_the_name() {
+        let template = StoreTemplate::parse("s3://b/dolt/{name}", 2).unwrap();
+        assert_eq!(template.name_of("dolt/org/db", 2).as_deref(), Some("org/db"));
+        assert_eq!(template.name_of("dolt/org", 2), None);
+        assert_eq!(template.name_of("other/org/db", 2), None);
+        assert_eq!(template.name_of("dolt/org/db/more", 2), None);
+    }
+
+    #[test]
+    fn templates_that_lead_nowhere_are_refused() {
+        for (text, part) in [
+            ("s3://b/dolt", "{1} is missing"),
+            ("s3://b/{1}", "{2} is missing"),
+            ("s3://b/{3}", "{3} stands for nothing"),
+            ("s3://b/{org}/{2}", "{org} stands for nothing"),
+            ("s3://{1}/{2}", "outside the path"),
+            ("s3://b/{name}?region={1}", "outside the path"),
+            ("s3://b", "expected a URL like"),
+            ("b/{name}", "expected a URL like"),
+            ("s3://b/{name", "expected a URL like"),
+            ("s3://b/{name}}", "expected a URL like"),
+        ] {
+            let error = StoreTemplate::parse(text, 2).unwrap_err();
+            assert!(error.contains(part) && error.contains("{name}"), "{text}: {error}");
+        }
+    }
+}
