@@ -10,6 +10,9 @@ pub const OPENING_STORES_MAX: usize = 512;
 pub const ABSENT_REMEMBERED: Duration = Duration::from_secs(5);
 /// Names of stores that do not exist that a set remembers.
 pub const ABSENT_NAMES_MAX: usize = 16_384;
+/// Remembered names of stores that do not exist from which on another one is taken for a guess:
+/// whether it exists is asked before anything else.
+pub const SCANNED_NAMES: usize = 16;
 /// Least time between two searches for idle stores.
 pub const IDLE_SWEEP_MIN: Duration = Duration::from_millis(100);
 /// Table files whose indexes are read at once while a version is opened. The limit of concurrent

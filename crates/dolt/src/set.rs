@@ -18,7 +18,8 @@
 //! * **Use.** A store is in use as long as somebody has its [`OpenStore`]. Only idle stores are
 //!   closed: after `idle`, or when another one needs their place or the memory of their indexes.
 //! * **Absence.** A store without a manifest does not exist. Its name is remembered for
-//!   [`ABSENT_REMEMBERED`], so that a scan of names costs the bucket one request for each name.
+//!   [`ABSENT_REMEMBERED`], and while many are remembered, one request finds out whether a store
+//!   exists: a scan of names costs the bucket little.
 //! * **Freshness.** The manifest of a store is read every `poll` only while there are requests.
 
 pub(crate) mod absent;
@@ -41,7 +42,7 @@ use tokio::time::{Instant, sleep};
 use self::{absent::AbsentNames, template::StoreTemplate};
 use crate::{
     Error, Occasion, Settings, Store,
-    limits::{ABSENT_REMEMBERED, IDLE_SWEEP_MIN, OPENING_STORES_MAX},
+    limits::{ABSENT_REMEMBERED, IDLE_SWEEP_MIN, OPENING_STORES_MAX, SCANNED_NAMES},
     store::{SharedParts, check_settings, open_cache, opening_budget, remote_options},
 };
 
@@ -141,8 +142,7 @@ impl StoreSet {
         check_settings(&settings.store)?;
         let url = settings.template.url(&settings.sample);
         let remote = Remote::new(&url, remote_options(&settings.store))?;
-        let parts =
-            SharedParts { cache: open_cache(&settings.store)?, opening: opening_budget() };
+        let parts = SharedParts { cache: open_cache(&settings.store)?, opening: opening_budget() };
         let runtime = settings.store.runtime.clone();
         let sweep_every = (settings.idle / 4).max(IDLE_SWEEP_MIN);
         let _entered = runtime.enter();
@@ -183,7 +183,8 @@ impl StoreSet {
             return Err(Error::NoStore(format!("there is no store {name}")));
         }
         shared.make_room(&mut stores)?;
-        let open = shared.open(name)?;
+        let is_scan = SCANNED_NAMES <= stores.absent.len();
+        let open = shared.open(name, is_scan)?;
         stores.open.insert(name.to_owned(), open.clone());
         drop(stores);
         let opened = opened(Arc::downgrade(shared), open.store.clone(), open.number);
@@ -301,11 +302,15 @@ impl Shared {
         }
     }
 
-    fn open(&self, name: &str) -> Result<Arc<OpenStore>, Error> {
+    fn open(&self, name: &str, is_scan: bool) -> Result<Arc<OpenStore>, Error> {
         let SetSettings { store: settings, template, .. } = &self.settings;
         let remote = self.remote.at_path(template.folder(), &template.path(name))?;
         let url = remote.url().to_owned();
-        let settings = Settings { name: name.to_owned(), url, ..settings.clone() };
+        let occasion = match is_scan {
+            true => Occasion::Guess,
+            false => Occasion::Request,
+        };
+        let settings = Settings { name: name.to_owned(), url, occasion, ..settings.clone() };
         let store = Store::start_at(settings, remote, &self.parts);
         self.opening.fetch_add(1, Relaxed);
         self.counters.opened.fetch_add(1, Relaxed);
@@ -327,8 +332,7 @@ impl Shared {
         let mut stores = self.stores();
         let idle_ms = u64::try_from(self.settings.idle.as_millis()).unwrap_or(u64::MAX);
         let now = self.now_ms();
-        let is_over =
-            |open: &OpenStore| idle_ms <= now.saturating_sub(open.used_ms.load(Relaxed));
+        let is_over = |open: &OpenStore| idle_ms <= now.saturating_sub(open.used_ms.load(Relaxed));
         let idle = stores.open.iter().filter(|(_, open)| is_idle(open) && is_over(open));
         let names: Vec<String> = idle.map(|(name, _)| name.clone()).collect();
         names.iter().for_each(|name| self.remove(&mut stores, name));

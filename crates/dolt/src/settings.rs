@@ -55,6 +55,16 @@ pub enum Occasion {
     /// A request named it. Without a manifest there is no such store, and its manifest is read
     /// every `poll` only while there are requests.
     Request,
+    /// As [`Occasion::Request`], but many names have led nowhere of late: one request has to find
+    /// out whether the store exists, even if opening it then takes longer.
+    Guess,
+}
+
+impl Occasion {
+    /// Returns whether the store is open for requests only, and may not exist.
+    pub(crate) fn is_request(self) -> bool {
+        self != Self::Configured
+    }
 }
 
 /// Form, sources and deadline of a read of chunks.

@@ -100,12 +100,7 @@ impl Store {
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
-            opener: Opener::new(
-                source.clone(),
-                item,
-                shared.opening.clone(),
-                settings.occasion,
-            ),
+            opener: Opener::new(source.clone(), item, shared.opening.clone(), settings.occasion),
             poll: settings.poll,
             occasion: settings.occasion,
             grace_period: settings.grace_period,
@@ -127,6 +122,11 @@ impl Store {
     /// Returns the table's name.
     pub fn name(&self) -> &str {
         self.parts.lifecycle.name()
+    }
+
+    /// Returns the URL of the object store, for messages.
+    pub fn url(&self) -> &str {
+        self.parts.lifecycle.url()
     }
 
     /// Waits for the first attempt to open the store, or for a later one that succeeded.

@@ -75,7 +75,7 @@ impl NamePattern {
     }
 
     /// Order in which patterns are tried: the one with most characters of its own first.
-    pub(crate) fn rank(&self) -> (std::cmp::Reverse<usize>, &str) {
+    pub fn rank(&self) -> (std::cmp::Reverse<usize>, &str) {
         let own = self.text.bytes().filter(|&byte| byte != b'*').count();
         (std::cmp::Reverse(own), &self.text)
     }

@@ -158,7 +158,10 @@ impl Downloads {
         let repositories = host.repositories();
         let repositories = repositories.ok_or_else(|| Refusal::later("busload is starting"))?;
         let named = repositories.iter().find(|repository| repository.name == target.table);
-        let repository = named.cloned().ok_or_else(|| {
+        if let Some(repository) = named {
+            return Ok((repository.clone(), key));
+        }
+        let repository = host.open_repository(target.table)?.ok_or_else(|| {
             let text = format!("no table of kind chunks has the name \"{}\"", Shown(target.table));
             Refusal::new(StatusCode::NOT_FOUND, text)
         })?;
@@ -263,14 +266,20 @@ impl<'a> Target<'a> {
     fn parse(request: &'a Parts) -> Option<Self> {
         let (path, query) =
             (request.uri.path().strip_prefix(PREFIX)?.strip_prefix('/')?, request.uri.query());
-        let mut components = path.split('/');
-        let mut next = || components.next();
-        let (table, kind, first, second, end) = (next()?, next()?, next()?, next(), next());
-        let resource = match (kind, second, end) {
-            ("files", Some(name), None) => Resource::File(FileName::parse(first, name)?),
-            ("records", None, None) => Resource::Records(bundle(first)?),
-            _ => return None,
+        // The name of a store may have several components.
+        let (path, last) = path.rsplit_once('/')?;
+        let (path, middle) = path.rsplit_once('/')?;
+        let (table, resource) = match middle {
+            "records" => (path, Resource::Records(bundle(last)?)),
+            version => {
+                let (table, kind) = path.rsplit_once('/')?;
+                let name = FileName::parse(version, last).filter(|_| kind == "files")?;
+                (table, Resource::File(name))
+            }
         };
+        if table.is_empty() {
+            return None;
+        }
         let key = query.and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix(KEY)));
         Some(Self { table, resource, key })
     }

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
 use busload_calls::CallTimes;
-use busload_dolt::Store;
+use busload_dolt::{Error, OpenStore, Store};
 use tokio::runtime::Handle;
 use tonic::Extensions;
 
@@ -21,9 +21,15 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// request reaches the server; none if the request does not say.
     fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String>;
 
-    /// Returns the names of the tables that the sender of a request with these extensions may not
-    /// read.
-    fn unreadable(&self, extensions: &Extensions) -> Vec<String>;
+    /// Returns the repository of a name that [`Host::repositories`] need not list, because its store
+    /// is opened when it is asked for; none if there is no such name. Does not wait.
+    fn open_repository(&self, name: &str) -> Result<Option<Arc<Repository>>, Error>;
+
+    /// Returns whether a repository may have this name. Opens nothing.
+    fn is_known(&self, name: &str) -> bool;
+
+    /// Returns which tables the sender of a request with these extensions may read.
+    fn reader(&self, extensions: &Extensions) -> Reader;
 
     /// Returns how long the key of a URL is valid, if it expires.
     fn url_lifetime(&self) -> Option<Duration>;
@@ -37,6 +43,28 @@ pub trait Host: fmt::Debug + Send + Sync {
 
     /// Returns the wall clock's time in milliseconds since 1970.
     fn wall_ms(&self) -> i64;
+}
+
+/// Rights of a client to read tables.
+#[derive(Clone)]
+pub struct Reader(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Reader {
+    /// Makes the rights of a client from the check of a table's name.
+    pub fn new(may_read: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(may_read))
+    }
+
+    /// Returns whether the client may read the table of this name.
+    pub fn may_read(&self, table: &str) -> bool {
+        (self.0)(table)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
 }
 
 /// Repositories at some moment.
@@ -62,6 +90,8 @@ pub struct Repository {
     /// Number that no other repository of the process has, not even one that has its name at
     /// another time.
     pub number: usize,
+    /// Keeps a store open that was opened for a request.
+    pub lease: Option<Arc<OpenStore>>,
 }
 
 /// Kind of chunk locations that the server advertises to Dolt's clients.

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use busload_calls::limits::ADDRESS_COUNT_MAX;
 
+/// Memory budgets of tables at which those that nobody uses are dropped: with stores by pattern
+/// there are more names than a configuration has.
+pub const BUDGETS_KEPT: usize = 1024;
 /// Bytes of one encoded request.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Time that `Root` waits for a refresh of the manifest before it answers with the version that was

@@ -12,7 +12,7 @@ use tokio::{
     time::timeout_at,
 };
 
-use crate::limits::SENDING_QUOTA_BYTES_MAX;
+use crate::limits::{BUDGETS_KEPT, SENDING_QUOTA_BYTES_MAX};
 
 /// Bytes of one permit, about what the smallest piece of work takes.
 const UNIT_BYTES: u64 = 4 << 10;
@@ -40,7 +40,7 @@ pub struct QuotaReservation {
 #[derive(Debug)]
 pub struct TableBudgets {
     bytes_max: u64,
-    /// Budgets by table name; the configuration bounds their number.
+    /// Budgets by table name. Those that nobody uses go when there are many.
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
@@ -83,6 +83,10 @@ impl TableBudgets {
         let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(budget) = budgets.get(table) {
             return Arc::clone(budget);
+        }
+        if BUDGETS_KEPT <= budgets.len() {
+            // Permits hold the budgets that they are of.
+            budgets.retain(|_, budget| 1 < Arc::strong_count(budget));
         }
         let budget = Arc::new(Semaphore::new(units(self.bytes_max) as usize));
         budgets.insert(table.to_owned(), Arc::clone(&budget));

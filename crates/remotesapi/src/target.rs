@@ -16,7 +16,7 @@ use tonic::{Extensions, Request, Status as Refusal, metadata::MetadataMap};
 
 use crate::{
     Remotesapi,
-    host::{DoltLayout, Host, Repository},
+    host::{DoltLayout, Host, Reader, Repository},
     limits::ROOT_REFRESH_MAX,
     task,
     url::UrlBuilder,
@@ -62,8 +62,8 @@ pub struct Caller {
     base: Option<String>,
     /// Deadline of the client, with no table's timeout applied yet.
     deadline: Deadline,
-    /// Names of the tables that the client may not read.
-    unreadable: Arc<[String]>,
+    /// Tables that the client may read.
+    reader: Reader,
 }
 
 /// The repository that a message is for, the deadline of its answer, and the address under which
@@ -89,7 +89,7 @@ impl Remotesapi {
     ) -> Result<Caller, Refusal> {
         let deadline = Deadline::of(metadata, Duration::ZERO)?;
         let base = self.host.base_url(extensions, metadata.as_ref());
-        Ok(Caller { base, deadline, unreadable: self.host.unreadable(extensions).into() })
+        Ok(Caller { base, deadline, reader: self.host.reader(extensions) })
     }
 
     /// Finds the repository that a message is for.
@@ -102,14 +102,26 @@ impl Remotesapi {
         let repositories = self.host.repositories();
         let repositories =
             repositories.ok_or_else(|| Refusal::unavailable("busload is starting"))?;
-        let repository = find(&repositories, &path)?;
-        if caller.unreadable.contains(&repository.name) {
-            let name = &repository.name;
-            return Err(Refusal::permission_denied(format!(
+        let refused = |name: &str| {
+            Err(Refusal::permission_denied(format!(
                 "this user may not read the table {name}; expected one with the rules +get and \
                  %R~{name}:*"
-            )));
-        }
+            )))
+        };
+        let repository = match find(&repositories, &path) {
+            Some(repository) if caller.reader.may_read(&repository.name) => repository,
+            Some(repository) => return refused(&repository.name),
+            None if !self.host.is_known(&path) => {
+                return Err(Refusal::not_found(unknown_path(&repositories, &path)));
+            }
+            // Whoever may not read a store does not learn whether it exists.
+            None if !caller.reader.may_read(&path) => return refused(&path),
+            None => {
+                let opened = self.host.open_repository(&path);
+                let opened = opened.map_err(|error| status(&error, &caller.deadline))?;
+                opened.ok_or_else(|| Refusal::not_found(unknown_path(&repositories, &path)))?
+            }
+        };
         Ok(Target {
             host: Arc::clone(&self.host),
             deadline: caller.deadline.with_timeout(repository.timeout),
@@ -233,14 +245,11 @@ fn path(message: &impl RepositoryRequest) -> Result<String, Refusal> {
 }
 
 /// Returns the repository of this name, else the one that has this path among its others.
-fn find(repositories: &[Arc<Repository>], path: &str) -> Result<Arc<Repository>, Refusal> {
+fn find(repositories: &[Arc<Repository>], path: &str) -> Option<Arc<Repository>> {
     let named = || repositories.iter().find(|repository| repository.name == path);
     let is_path = |given: &String| given.trim_matches('/') == path;
     let known = || repositories.iter().find(|repository| repository.paths.iter().any(is_path));
-    named()
-        .or_else(known)
-        .cloned()
-        .ok_or_else(|| Refusal::not_found(unknown_path(repositories, path)))
+    named().or_else(known).cloned()
 }
 
 fn unknown_path(repositories: &[Arc<Repository>], path: &str) -> String {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use axum::http::HeaderMap;
-use busload_dolt::{ChunkAddress, Occasion, Settings, Store};
+use busload_dolt::{ChunkAddress, Error, Occasion, Settings, Store};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tonic::Extensions;
@@ -95,8 +95,16 @@ impl Host for TestHost {
         extensions.get::<BaseUrl>()?.0.clone()
     }
 
-    fn unreadable(&self, _extensions: &Extensions) -> Vec<String> {
-        Vec::new()
+    fn open_repository(&self, _name: &str) -> Result<Option<Arc<Repository>>, Error> {
+        Ok(None)
+    }
+
+    fn is_known(&self, _name: &str) -> bool {
+        false
+    }
+
+    fn reader(&self, _extensions: &Extensions) -> Reader {
+        Reader::new(|_| true)
     }
 
     fn url_lifetime(&self) -> Option<Duration> {

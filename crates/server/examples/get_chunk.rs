@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Request, Settings, Store};
+use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Occasion, Request, Settings, Store};
 use busload_proto::v1::{GetChunkRequest, chunks_client::ChunksClient};
 use bytes::Bytes;
 use tokio::{runtime::Handle, sync::OnceCell, time::timeout};
@@ -131,6 +131,7 @@ impl OwnStore {
             memory_bytes_max: 0,
             requests_max: 64,
             grace_period: Duration::from_secs(60),
+            occasion: Occasion::Configured,
             tables: DynamoTables::default(),
             environment: Arc::new(|name: &str| env::var(name).ok()),
             runtime: Handle::current(),

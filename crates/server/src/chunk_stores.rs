@@ -31,7 +31,8 @@ use tokio::{
 };
 
 use crate::{
-    config::ChunksSettings,
+    chunk_sets::{ChunkSet, NotServed, ServedStore},
+    config::{ChunksSettings, StoresSettings},
     failure::Failure,
     sources::{self, ChunkQueue},
 };
@@ -54,6 +55,8 @@ pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the 
 pub struct ChunkStores {
     /// Tables in the order in which they came. A reload replaces the list.
     tables: RwLock<Tables>,
+    /// Stores by pattern, the most specific pattern first.
+    sets: Vec<Arc<ChunkSet>>,
     /// Tables of DynamoDB with the manifests of some stores.
     dynamo: DynamoTables,
     runtime: Mutex<StoresRuntime>,
@@ -89,19 +92,29 @@ static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 impl ChunkStores {
     /// Starts to open all stores. Fails on a setting that makes no sense, or when another process
     /// uses a cache's directory.
-    pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
+    pub fn start(
+        settings: &[ChunksSettings],
+        by_pattern: &[StoresSettings],
+    ) -> Result<Self, Failure> {
         let runtime = Mutex::new(StoresRuntime::Unneeded);
         let (tables, dynamo) = (RwLock::new(Arc::default()), DynamoTables::default());
-        let stores = Self { tables, dynamo, runtime };
+        let mut stores = Self { tables, sets: Vec::new(), dynamo, runtime };
         for settings in settings {
-            stores.add(stores.open(settings)?);
+            stores.add(stores.open_table(settings)?);
         }
+        for settings in by_pattern {
+            let runtime = stores.start_runtime()?;
+            stores.sets.push(Arc::new(ChunkSet::start(settings, &runtime, stores.dynamo.clone())?));
+        }
+        stores
+            .sets
+            .sort_by(|one, other| one.settings.pattern.rank().cmp(&other.settings.pattern.rank()));
         Ok(stores)
     }
 
     /// Starts to open the store of a table, which [`ChunkStores::add`] then serves. Fails as
     /// [`ChunkStores::start`] does.
-    pub fn open(&self, settings: &ChunksSettings) -> Result<Arc<ChunkTable>, Failure> {
+    pub fn open_table(&self, settings: &ChunksSettings) -> Result<Arc<ChunkTable>, Failure> {
         log::info!("table {}: {}", settings.name, settings.describe());
         let runtime = self.start_runtime()?;
         let store = start_store(settings, &runtime, self.dynamo.clone())?;
@@ -132,6 +145,42 @@ impl ChunkStores {
     /// Returns the table of this name.
     pub fn get(&self, name: &str) -> Option<Arc<ChunkTable>> {
         self.tables().iter().find(|table| table.settings.name == name).cloned()
+    }
+
+    /// Returns the store of this name: that of a table, or of a pattern, which is opened if need be.
+    pub fn serve(&self, name: &str) -> Result<ServedStore, NotServed> {
+        if let Some(table) = self.get(name) {
+            return Ok(ServedStore::Table(table));
+        }
+        let set = self.set_of(name).ok_or(NotServed::Unknown)?;
+        let open = set.set.get(name).map_err(NotServed::Failed)?;
+        Ok(ServedStore::OfSet(Arc::clone(set), open))
+    }
+
+    /// Returns the stores of all tables, and those of patterns that are open.
+    pub fn open_stores(&self) -> Vec<ServedStore> {
+        let tables = self.tables();
+        let of_tables = tables.iter().cloned().map(ServedStore::Table);
+        let of_set = |set: &Arc<ChunkSet>| {
+            let open = set.set.open_stores().into_iter();
+            let set = Arc::clone(set);
+            open.map(move |open| ServedStore::OfSet(Arc::clone(&set), open))
+        };
+        of_tables.chain(self.sets.iter().flat_map(of_set)).collect()
+    }
+
+    /// Returns whether a table has this name, or a pattern matches it.
+    pub fn knows(&self, name: &str) -> bool {
+        self.get(name).is_some() || self.set_of(name).is_some()
+    }
+
+    /// Returns the stores by pattern.
+    pub fn sets(&self) -> &[Arc<ChunkSet>] {
+        &self.sets
+    }
+
+    fn set_of(&self, name: &str) -> Option<&Arc<ChunkSet>> {
+        self.sets.iter().find(|set| set.settings.pattern.matches(name.as_bytes()))
     }
 
     /// Returns the tables that are served now.
@@ -194,8 +243,10 @@ impl ChunkStores {
         let tables = self.tables();
         let closing: Vec<_> =
             tables.iter().map(|table| runtime.spawn(close(table.store.clone()))).collect();
+        let sets: Vec<_> =
+            self.sets.iter().map(|set| runtime.spawn(close_set(Arc::clone(set)))).collect();
         runtime.block_on(async {
-            for closing in closing {
+            for closing in closing.into_iter().chain(sets) {
                 // A task that panicked has reported it already.
                 let _ = closing.await;
             }
@@ -264,6 +315,12 @@ pub fn start_store(
 async fn close(store: Store) {
     if timeout(STOP_GRACE, store.close()).await.is_err() {
         log::warn!("table {}: work in flight at the shutdown was cancelled", store.name());
+    }
+}
+
+async fn close_set(set: Arc<ChunkSet>) {
+    if timeout(STOP_GRACE, set.set.close()).await.is_err() {
+        log::warn!("stores {}: work in flight at the shutdown was cancelled", set.pattern());
     }
 }
 

@@ -21,6 +21,7 @@ mod password;
 mod postgres;
 mod secret_argument;
 mod settings;
+mod stores;
 mod table;
 mod tls;
 mod units;
@@ -55,6 +56,7 @@ pub use options::Options;
 pub use otel::TraceSettings;
 pub use password::{USER_VARIABLE, VARIABLE as PASSWORD_VARIABLE, user_of_environment};
 pub use settings::{CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, Setting, SettingDefault};
+pub use stores::StoresSettings;
 pub use table::{percent_decoded, unknown};
 pub use units::{MemoryMax, Size, SnapshotLog, UrlLifetime, parse_duration};
 
@@ -139,6 +141,8 @@ pub struct Config {
     pub postgres: Vec<busload_postgres::Settings>,
     /// Settings of the chunk stores.
     pub chunks: Vec<ChunksSettings>,
+    /// Settings of chunk stores by pattern.
+    pub stores: Vec<StoresSettings>,
     /// Settings of traces; none are made without them.
     pub traces: Option<TraceSettings>,
     /// Warnings to log at the start.
@@ -291,7 +295,14 @@ fn resolve(
         memory_total: machine.memory_bytes.unwrap_or(0),
     };
     let Tables { memory, postgres, chunks } = split_tables(options.tables, environment, &data)?;
-    if resp.is_empty() && options.unix.is_none() && (http.is_none() || chunks.is_empty()) {
+    let stores: Vec<StoresSettings> = options
+        .stores
+        .into_iter()
+        .map(|spec| spec.resolve(&data))
+        .collect::<Result<_, Failure>>()?;
+    check_directories(chunks.iter().chain(stores.iter().map(|stores| &stores.chunks)))?;
+    let has_chunks = !chunks.is_empty() || !stores.is_empty();
+    if resp.is_empty() && options.unix.is_none() && (http.is_none() || !has_chunks) {
         return Err(Failure::usage(
             "no client could connect; expected an address by --resp, a path by --unix, or tables \
              of kind chunks and an address by --http",
@@ -301,9 +312,11 @@ fn resolve(
         postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
     let in_stores =
         chunks.iter().map(|table| SourceTable { name: table.name.clone(), kind: CHUNKS });
+    let by_pattern = stores.iter().map(|stores| stores.pattern.text().to_owned());
+    let by_pattern = by_pattern.map(|name| SourceTable { name, kind: CHUNKS });
     let settings = Settings {
         tables: memory,
-        sources: in_postgres.chain(in_stores).collect(),
+        sources: in_postgres.chain(in_stores).chain(by_pattern).collect(),
         memory_max,
         password: password.map(|password| password.bytes),
         users: Some(users),
@@ -335,6 +348,7 @@ fn resolve(
         settings,
         postgres,
         chunks,
+        stores,
         traces,
         warnings,
         given,
@@ -425,7 +439,6 @@ fn split_tables(
         }
     }
     by_kind.memory = with_default(by_kind.memory);
-    check_directories(&by_kind.chunks)?;
     check_dolt_paths(&by_kind)?;
     Ok(by_kind)
 }
@@ -451,7 +464,8 @@ fn snapshot_settings(
 }
 
 /// Refuses two caches in one directory.
-fn check_directories(tables: &[ChunksSettings]) -> Result<(), Failure> {
+fn check_directories<'a>(tables: impl Iterator<Item = &'a ChunksSettings>) -> Result<(), Failure> {
+    let tables: Vec<&ChunksSettings> = tables.collect();
     for (index, table) in tables.iter().enumerate() {
         if let Some(other) = tables[..index].iter().find(|other| other.directory == table.directory)
         {

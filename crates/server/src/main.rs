@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod cache_work;
+mod chunk_sets;
 mod chunk_stores;
 mod cli;
 mod config;

@@ -88,7 +88,7 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     let Recovered { mut tx, progress, log_threads, snapshots } =
         recover(&config, &clock, &status, manager)?;
     // The stores open while the sources connect to Postgres.
-    let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
+    let chunk_stores = Arc::new(ChunkStores::start(&config.chunks, &config.stores)?);
     status.serve_stores(Arc::clone(&chunk_stores));
     let postgres =
         Arc::new(PostgresTables::start(&config.postgres, &clock, placement, pipeline.clone())?);

@@ -9,6 +9,7 @@
 //! Postgres tables have threads of their own or share the pipeline's ([`PostgresTables`]). Chunk
 //! stores always have a runtime of their own ([`ChunkStores`]).
 
+mod chunk_set;
 mod chunks;
 mod finished;
 mod postgres;
@@ -27,6 +28,7 @@ use crate::{
     config::CHUNKS,
     traces::Tracer,
 };
+use chunk_set::ChunkSetSource;
 use chunks::ChunksSource;
 pub use chunks::{ChunkQueue, form_of, start_queue, state_of as store_state};
 use finished::FinishedAnswers;
@@ -57,5 +59,13 @@ pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, pipeline: &Pipeline) {
     let Some(runtime) = stores.handle() else { return };
     for table in &*stores.tables() {
         tx.add_source(&table.settings.name, chunks_source(table, &runtime, pipeline));
+    }
+    for set in stores.sets() {
+        let answers = FinishedAnswers::start(set.pattern(), pipeline.waker.clone(), &runtime);
+        let signals = Arc::clone(&pipeline.signals);
+        let tracer = pipeline.tracer.of_table(set.pattern(), CHUNKS);
+        let source =
+            ChunkSetSource::new(Arc::clone(set), runtime.clone(), answers, signals, tracer);
+        tx.add_source(set.pattern(), Box::new(source));
     }
 }

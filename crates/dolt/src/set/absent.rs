@@ -19,6 +19,11 @@ impl AbsentNames {
         self.until.get(name).is_some_and(|until| now < *until)
     }
 
+    /// Number of names remembered.
+    pub fn len(&self) -> usize {
+        self.until.len()
+    }
+
     pub fn insert(&mut self, name: &str, until: Instant) {
         self.until.insert(name.to_owned(), until);
         self.order.push_back((name.to_owned(), until));

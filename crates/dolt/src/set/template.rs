@@ -74,14 +74,6 @@ impl StoreTemplate {
             _ => "",
         }
     }
-
-    /// Returns the name of the store whose path in the bucket this is, if any name of `part_count`
-    /// parts leads to it.
-    pub fn name_of(&self, path: &str, part_count: usize) -> Option<String> {
-        let parts: Vec<&str> = path.split('/').collect();
-        let candidates = (0..parts.len()).filter_map(|from| parts.get(from..from + part_count));
-        candidates.map(|parts| parts.join("/")).find(|name| self.path(name) == path)
-    }
 }
 
 fn expected() -> String {
@@ -134,15 +126,6 @@ mod tests {
         assert_eq!(parts.folder(), "");
         let deep = StoreTemplate::parse("file:///a/b/{1}.db", 1).unwrap();
         assert_eq!((deep.url("x").as_str(), deep.folder()), ("file:///a/b/x.db", "a/b"));
-    }
-
-    #[test]
-    fn a_path_leads_back_to_the_name() {
-        let template = StoreTemplate::parse("s3://b/dolt/{name}", 2).unwrap();
-        assert_eq!(template.name_of("dolt/org/db", 2).as_deref(), Some("org/db"));
-        assert_eq!(template.name_of("dolt/org", 2), None);
-        assert_eq!(template.name_of("other/org/db", 2), None);
-        assert_eq!(template.name_of("dolt/org/db/more", 2), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! * **Memory.** The indexes in transit take [`OPENING_BYTES_MAX`] bytes together.
 //! * **All or nothing.** If one file of a version cannot be opened, the store keeps its version.
 
+mod first_request;
 mod index;
 mod item_manifest;
 mod listing;
@@ -32,9 +33,7 @@ use crate::{
     Error, Occasion,
     object_source::ObjectSource,
     versions::{
-        opener::{
-            manifests::{FetchedManifest, Manifests},
-        },
+        opener::manifests::{FetchedManifest, Manifests},
         table_file::TableFile,
         version::{Snapshot, Version},
     },
@@ -65,16 +64,24 @@ impl Opener {
     /// Reads the manifest and opens its version, if that is not the current one. Open files that
     /// are still named are reused, unless their objects are gone.
     pub async fn open_new(&mut self, current: Option<&Version>) -> Result<Option<Snapshot>, Error> {
+        if self.occasion.is_request() && self.source.is_remote && self.known.is_none() {
+            return self.open_first().await.map(Some);
+        }
         let manifests = self.read_manifests().await?;
         let is_whole = current
             .is_some_and(|version| !version.snapshot.files.iter().any(|file| file.is_gone()));
         if is_whole && self.known.as_ref() == Some(&manifests) {
             return Ok(None);
         }
-        let files = self.open_files(&manifests, current).await?;
+        let files = self.open_files(&manifests, current, None).await?;
+        Ok(Some(self.note(manifests, files)))
+    }
+
+    /// Notes which version was opened.
+    fn note(&mut self, manifests: Manifests, files: Vec<Arc<TableFile>>) -> Snapshot {
         let snapshot = snapshot(&manifests, files);
         self.known = Some(manifests);
-        Ok(Some(snapshot))
+        snapshot
     }
 
     /// Writes sidecars that open this version faster at the next start, and removes the others.

@@ -56,7 +56,7 @@ impl Refresher {
             Err(Error::Unreachable(format!("not read within {seconds} s")))
         };
         if let Some(snapshot) = open.unwrap_or_else(timed_out)? {
-            if self.occasion == Occasion::Request && !snapshot.has_manifest {
+            if self.occasion.is_request() && !snapshot.has_manifest {
                 let name = self.lifecycle.name();
                 return Err(Error::NoStore(format!("there is no store {name}")));
             }
@@ -77,8 +77,10 @@ impl Refresher {
         self.versions.count_new();
         self.log_version(&version, current.as_deref());
         self.versions.publish(&version, current.as_deref());
-        // Only the next start needs the sidecars, so nothing waits for them.
-        drop(tokio::spawn(self.opener.write_sidecars(version)));
+        if !self.occasion.is_request() {
+            // Only the next start needs the sidecars, so nothing waits for them.
+            drop(tokio::spawn(self.opener.write_sidecars(version)));
+        }
         Ok(())
     }
 
@@ -161,7 +163,7 @@ impl Refresher {
         let level = match self.occasion {
             Occasion::Configured => log::Level::Info,
             // Stores that come and go with requests would fill the log.
-            Occasion::Request => log::Level::Debug,
+            Occasion::Request | Occasion::Guess => log::Level::Debug,
         };
         log::log!(
             level,

@@ -31,8 +31,8 @@ use super::{
 use crate::{
     gate::Gate,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
-    name_pattern::NamePattern,
     monitor::Monitors,
+    name_pattern::NamePattern,
     password_limiter::PasswordLimiter,
     settings::{Eviction, Settings, SourceTable, SyncMode, TableSettings},
     stats::Stats,
@@ -414,9 +414,8 @@ impl<D: Disk> Start<D> {
             Some(pattern) => pattern.owns(key),
             None => key.starts_with(&prefix),
         };
-        let count: usize = (0..SPACE_COUNT)
-            .map(|space| self.keys_with(TableId(space), &is_hidden).len())
-            .sum();
+        let count: usize =
+            (0..SPACE_COUNT).map(|space| self.keys_with(TableId(space), &is_hidden).len()).sum();
         if count == 0 {
             return Ok(());
         }

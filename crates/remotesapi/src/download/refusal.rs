@@ -41,7 +41,9 @@ impl From<Error> for Refusal {
             Error::Unreachable(_)
             | Error::DeadlineExceeded(_)
             | Error::NotLocal
+            | Error::Overloaded(_)
             | Error::Closed => Self::later(error.to_string()),
+            Error::NoStore(_) => Self::new(StatusCode::NOT_FOUND, error.to_string()),
             Error::Refused(_) | Error::Corrupt(_) => {
                 Self::new(StatusCode::BAD_GATEWAY, error.to_string())
             }

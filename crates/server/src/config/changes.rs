@@ -152,6 +152,9 @@ pub fn changes(running: &Config, new: &Config) -> Changes {
             ContentsRead | Restart => changes.fixed.push(setting.name),
         }
     }
+    if running.stores != new.stores {
+        changes.fixed.push("stores");
+    }
     let (before, after) = (tables(running), tables(new));
     for table in &before {
         let difference = match after.iter().find(|other| other.name() == table.name()) {

@@ -487,11 +487,11 @@ fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     Ok(())
 }
 
-fn size(key: &str, value: &str) -> Result<Size, String> {
+pub fn size(key: &str, value: &str) -> Result<Size, String> {
     value.parse().map_err(|error| format!("{key} = `{value}`; {error}"))
 }
 
-fn count(key: &str, value: &str) -> Result<usize, String> {
+pub fn count(key: &str, value: &str) -> Result<usize, String> {
     value.parse().map_err(|_| format!("{key} = `{value}`; expected a whole number"))
 }
 
@@ -540,7 +540,7 @@ fn dolt_layout(value: &str) -> Result<DoltLayout, String> {
     known.ok_or_else(|| format!("dolt_layout = `{value}`; expected files or records"))
 }
 
-fn within(
+pub fn within(
     key: &str,
     given: Option<Duration>,
     default: Duration,
@@ -556,7 +556,12 @@ fn within(
     ))
 }
 
-fn one_to(key: &str, given: Option<usize>, default: usize, max: usize) -> Result<usize, String> {
+pub fn one_to(
+    key: &str,
+    given: Option<usize>,
+    default: usize,
+    max: usize,
+) -> Result<usize, String> {
     let count = given.unwrap_or(default);
     if (1..=max).contains(&count) {
         return Ok(count);

@@ -6,6 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     options::{OPTION_KEYS, Options},
+    stores::StoresSpec,
     table::{TableSpec, unknown},
 };
 use crate::failure::Failure;
@@ -15,6 +16,8 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Top-level key that holds the sections of the tables.
 const TABLES_KEY: &str = "tables";
+/// Top-level key that holds the sections of stores by pattern.
+const STORES_KEY: &str = "stores";
 /// Key of a table's section that decides which other keys it may have.
 const KIND_KEY: &str = "kind";
 
@@ -62,11 +65,19 @@ fn parse(text: &str) -> Result<Options, Mistake> {
                 at(offset)("`tables` has one section for each table, like [tables.sessions]".into())
             })?;
             options.tables = parse_tables(tables)?;
+        } else if name == STORES_KEY {
+            let stores = value.get_ref().as_table().ok_or_else(|| {
+                at(offset)(
+                    "`stores` has one section for each pattern, like [stores.\"*/*\"]".into(),
+                )
+            })?;
+            options.stores = parse_stores(stores)?;
         } else if OPTION_KEYS.contains(&name) {
             let values = texts(name, value.get_ref()).map_err(at(offset))?;
             options.set(name, &values).map_err(at(value.span().start))?;
         } else {
-            let known: Vec<&str> = OPTION_KEYS.into_iter().chain([TABLES_KEY]).collect();
+            let known: Vec<&str> =
+                OPTION_KEYS.into_iter().chain([TABLES_KEY, STORES_KEY]).collect();
             return Err(at(offset)(unknown(name, "key of the configuration", &known)));
         }
     }
@@ -81,6 +92,24 @@ fn parse_tables(tables: &DeTable<'_>) -> Result<Vec<TableSpec>, Mistake> {
             at(offset)(format!("table `{text}` needs a section of its own: [tables.{text}]"))
         })?;
         specs.push(parse_table(text, offset, settings)?);
+    }
+    Ok(specs)
+}
+
+fn parse_stores(stores: &DeTable<'_>) -> Result<Vec<StoresSpec>, Mistake> {
+    let mut specs = Vec::with_capacity(stores.len());
+    for (pattern, settings) in stores {
+        let (text, offset) = (pattern.get_ref().as_ref(), pattern.span().start);
+        let mut spec = StoresSpec::new(text).map_err(at(offset))?;
+        let settings = settings.get_ref().as_table().ok_or_else(|| {
+            at(offset)(format!("stores `{text}` need a section of their own: [stores.\"{text}\"]"))
+        })?;
+        for (key, value) in settings {
+            let (key, key_offset) = (key.get_ref().as_ref(), key.span().start);
+            let values = texts_or_bool(key, value.get_ref()).map_err(at(key_offset))?;
+            spec.set(key, &values).map_err(at(key_offset))?;
+        }
+        specs.push(spec);
     }
     Ok(specs)
 }

@@ -9,6 +9,7 @@ use super::{
     http_url::HttpUrl,
     otel::{OtelEndpoint, OtelService, SampleShare},
     secret_argument::SecretArgument,
+    stores::StoresSpec,
     table::TableSpec,
     units::{MemoryMax, Size, SnapshotLog, UrlLifetime},
 };
@@ -141,6 +142,21 @@ pub struct Options {
         verbatim_doc_comment
     )]
     pub tables: Vec<TableSpec>,
+
+    /// Dolt stores by pattern: PATTERN=URL, as '*/*=s3://BUCKET/PREFIX/{name}'; may be given
+    /// several times
+    ///
+    /// Every name that matches is a store, opened when it is first asked for and closed when idle:
+    /// keys `org/db:ADDRESS`, gRPC and Dolt's clients reach it. A `*` stands for one part of a
+    /// name, {name} in the URL for the name, {1} and {2} for its parts. The query has the settings
+    /// of a chunk table, for all stores together, and stores_max=N, index_memory=SIZE, idle=SPAN.
+    #[arg(
+        long = "stores",
+        value_name = "PATTERN=URL",
+        value_parser = SecretArgument::<StoresSpec>::default(),
+        help_heading = "Data"
+    )]
+    pub stores: Vec<StoresSpec>,
 
     /// File whose first line is the password clients must give (AUTH, HELLO; HTTP where it does not
     /// listen on a loopback address)
@@ -295,6 +311,12 @@ impl Options {
                 tables.push(table);
             }
         }
+        let mut stores = self.stores;
+        for spec in other.stores {
+            if !stores.iter().any(|known| known.pattern() == spec.pattern()) {
+                stores.push(spec);
+            }
+        }
         Self {
             data: self.data.or(other.data),
             resp: if self.resp.is_empty() { other.resp } else { self.resp },
@@ -307,6 +329,7 @@ impl Options {
             http_threads: self.http_threads.or(other.http_threads),
             net_threads: self.net_threads.or(other.net_threads),
             tables,
+            stores,
             password_file: self.password_file.or(other.password_file),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),

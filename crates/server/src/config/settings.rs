@@ -122,6 +122,14 @@ pub const CHUNKS_SETTINGS: [Setting; 17] = [
     setting("kind", "`chunks`", Required, "kind of the table"),
 ];
 
+/// Settings that stores by pattern have beside those of a chunk table.
+#[rustfmt::skip]
+pub const STORES_SETTINGS: [Setting; 3] = [
+    setting("stores_max", WHOLE, Value("1000"), "stores that are open at once"),
+    setting("index_memory", SIZE, Value("1GiB"), "memory of the indexes of open stores"),
+    setting("idle", DURATION, Value("10m"), "time without requests after which a store is closed"),
+];
+
 impl SettingDefault {
     /// Returns the default for people; nothing where the setting must be given.
     pub fn shown(self) -> Option<&'static str> {
@@ -189,6 +197,7 @@ mod tests {
     #[test]
     fn defaults_read_like_values() {
         let all = MEMORY_SETTINGS.iter().chain(&POSTGRES_SETTINGS).chain(&CHUNKS_SETTINGS);
+        let all = all.chain(&STORES_SETTINGS);
         for setting in all {
             if let Value(value) = setting.default {
                 match setting.values {

@@ -133,6 +133,8 @@ fn bytes_of(outcome: &Outcome) -> usize {
             Err(
                 Error::Unreachable(message)
                 | Error::Refused(message)
+                | Error::NoStore(message)
+                | Error::Overloaded(message)
                 | Error::Corrupt(message)
                 | Error::DeadlineExceeded(message),
             ) => message.len(),

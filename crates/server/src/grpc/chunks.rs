@@ -1,6 +1,9 @@
 //! Implementation of the service `busload.v1.Chunks`.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use busload_calls::{CallTimer, Deadline, TimedCall, addresses, check_memory, status};
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
@@ -20,7 +23,11 @@ use super::{
     many::{Answers, Call},
 };
 use crate::{
-    chunk_stores::ChunkTable, rights::may_read, shown::Shown, status::Status, traces::CallSpan,
+    chunk_sets::{NotServed, ServedStore},
+    rights::may_read,
+    shown::Shown,
+    status::Status,
+    traces::CallSpan,
 };
 
 /// Implementation of the service of chunks.
@@ -33,7 +40,7 @@ pub struct Chunks {
 
 /// Table and deadline of a call.
 struct Target {
-    table: Arc<ChunkTable>,
+    served: ServedStore,
     deadline: Deadline,
 }
 
@@ -47,24 +54,34 @@ impl Chunks {
         let Some(stores) = self.status.chunk_stores() else {
             return Err(Refusal::unavailable("busload is starting"));
         };
-        let table = stores.get(name).ok_or_else(|| {
+        let unknown = || {
             Refusal::not_found(format!(
                 "store: no table of kind chunks has the name \"{}\"",
                 Shown(name)
             ))
-        })?;
-        if !may_read(call.extensions(), name) {
+        };
+        // Whoever may not read a store does not learn whether it exists.
+        if stores.knows(name) && !may_read(call.extensions(), name) {
             return Err(Refusal::permission_denied(format!(
                 "store: this user may not read the table {name}; expected one with the rules +get \
                  and %R~{name}:*"
             )));
         }
-        Ok(Target { deadline: Deadline::of(call.metadata(), table.settings.timeout)?, table })
+        match stores.serve(name) {
+            Ok(served) => {
+                let deadline = Deadline::of(call.metadata(), served.settings().timeout)?;
+                Ok(Target { served, deadline })
+            }
+            Err(NotServed::Unknown) => Err(unknown()),
+            Err(NotServed::Failed(error)) => {
+                Err(status(&error, &Deadline::of(call.metadata(), Duration::ZERO)?))
+            }
+        }
     }
 
     /// Begins the span of a call, if it is sampled.
     fn span<M>(&self, method: &'static str, target: &Target, call: &Request<M>) -> CallSpan {
-        self.status.tracer().call(method, &target.table.settings.name, call.metadata())
+        self.status.tracer().call(method, target.served.name(), call.metadata())
     }
 
     /// Waits for a permit for a call of `GetChunks`.
@@ -83,11 +100,11 @@ impl Chunks {
 
 impl Target {
     fn store(&self) -> &Store {
-        &self.table.store
+        self.served.store()
     }
 
     fn timer(&self, call: TimedCall) -> CallTimer {
-        self.table.times.begin(call)
+        self.served.times().begin(call)
     }
 
     fn request(&self, form: Form, local_only: bool) -> ReadRequest {

@@ -6,13 +6,15 @@ use std::{
 };
 
 use axum::http::{Extensions, HeaderMap};
+use busload_dolt::Error;
 use busload_io::{Clock, RealClock};
-use busload_remotesapi::{Host, KeyCheck, Repositories, Repository};
+use busload_remotesapi::{Host, KeyCheck, Reader, Repositories, Repository};
 use tokio::runtime::Handle;
 
 use super::front::{Front, RequestedHost};
 use crate::{
-    chunk_stores::{ChunkTable, Tables},
+    chunk_sets::{NotServed, ServedStore},
+    chunk_stores::Tables,
     rights::may_read,
     status::Status,
 };
@@ -40,8 +42,10 @@ impl Host for DoltHost {
         match &*made {
             Some((of, repositories)) if Arc::ptr_eq(of, &tables) => Some(repositories.clone()),
             _ => {
-                let repositories: Repositories =
-                    tables.iter().map(|table| repository(table)).collect();
+                let repositories: Repositories = tables
+                    .iter()
+                    .map(|table| repository(ServedStore::Table(table.clone())))
+                    .collect();
                 *made = Some((tables, repositories.clone()));
                 Some(repositories)
             }
@@ -57,10 +61,22 @@ impl Host for DoltHost {
         self.front.base(&asked, headers)
     }
 
-    fn unreadable(&self, extensions: &Extensions) -> Vec<String> {
-        let repositories = self.repositories().unwrap_or_default();
-        let names = repositories.iter().map(|repository| &repository.name);
-        names.filter(|name| !may_read(extensions, name)).cloned().collect()
+    fn open_repository(&self, name: &str) -> Result<Option<Arc<Repository>>, Error> {
+        let Some(stores) = self.status.chunk_stores() else { return Ok(None) };
+        match stores.serve(name) {
+            Ok(served) => Ok(Some(repository(served))),
+            Err(NotServed::Unknown) => Ok(None),
+            Err(NotServed::Failed(error)) => Err(error),
+        }
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.status.chunk_stores().is_some_and(|stores| stores.knows(name))
+    }
+
+    fn reader(&self, extensions: &Extensions) -> Reader {
+        let extensions = extensions.clone();
+        Reader::new(move |name| may_read(&extensions, name))
     }
 
     fn url_lifetime(&self) -> Option<Duration> {
@@ -89,17 +105,21 @@ impl Host for DoltHost {
     }
 }
 
-fn repository(table: &ChunkTable) -> Arc<Repository> {
-    let settings = &table.settings;
+fn repository(served: ServedStore) -> Arc<Repository> {
+    let (settings, store) = (served.settings(), served.store());
     Arc::new(Repository {
-        name: settings.name.clone(),
+        name: store.name().to_owned(),
         paths: settings.dolt_paths.clone(),
-        url: settings.url.clone(),
+        url: store.url().to_owned(),
         timeout: settings.timeout,
         layout: settings.dolt_layout,
-        store: table.store.clone(),
-        number: table.number,
-        times: Arc::clone(&table.times),
+        store: store.clone(),
+        number: served.number(),
+        times: Arc::clone(served.times()),
+        lease: match served {
+            ServedStore::Table(_) => None,
+            ServedStore::OfSet(_, open) => Some(open),
+        },
     })
 }
 
@@ -147,7 +167,7 @@ mod tests {
         let alone = ChunksSettings::of_store_alone(&url).unwrap();
         let paths = vec!["org/repo".to_owned()];
         let settings = ChunksSettings { name: "db".to_owned(), dolt_paths: paths.clone(), ..alone };
-        let stores = Arc::new(ChunkStores::start(&[settings]).unwrap());
+        let stores = Arc::new(ChunkStores::start(&[settings], &[]).unwrap());
         host.status.serve_stores(Arc::clone(&stores));
         let Repository { name, paths: found, .. } = &*host.repositories().unwrap()[0];
         assert_eq!((&**name, found), ("db", &paths));

@@ -28,7 +28,7 @@ use super::{
     s3_events::{ChangedObject, changed_objects},
 };
 use crate::{
-    chunk_stores::ChunkTable,
+    chunk_sets::{NotServed, ServedStore},
     rights::may_read,
     shown::{Shown, shown_error},
     status::Status,
@@ -70,10 +70,13 @@ async fn refreshed_root(
     extensions: &Extensions,
 ) -> Result<Value, Refused> {
     let stores = status.chunk_stores().ok_or_else(|| not_serving(status))?;
-    let table = stores.get(name).ok_or_else(|| {
+    let unknown = || {
         let why = format!("no table of kind chunks is called `{}`", Shown(name));
         refused(StatusCode::NOT_FOUND, why)
-    })?;
+    };
+    if !stores.knows(name) {
+        return Err(unknown());
+    }
     if !may_read(extensions, name) {
         let why = format!(
             "this user may not read the table {name}; expected one with the rules +get and \
@@ -82,8 +85,16 @@ async fn refreshed_root(
         return Err(refused(StatusCode::FORBIDDEN, why));
     }
     let unavailable = |why: String| refused(StatusCode::SERVICE_UNAVAILABLE, why);
-    refresh_table(&table).await.map_err(unavailable)?;
-    let stats = table.store.stats();
+    let served = match stores.serve(name) {
+        Ok(served) => served,
+        Err(NotServed::Unknown) => return Err(unknown()),
+        Err(NotServed::Failed(Error::NoStore(why))) => {
+            return Err(refused(StatusCode::NOT_FOUND, why));
+        }
+        Err(NotServed::Failed(error)) => return Err(unavailable(error.to_string())),
+    };
+    refresh_store(&served).await.map_err(unavailable)?;
+    let stats = served.store().stats();
     Ok(json!({
         "table": name,
         "root": stats.root.map(|root| root.to_string()),
@@ -97,25 +108,22 @@ async fn take_events(
     extensions: &Extensions,
     body: Body,
 ) -> Result<Value, Refused> {
-    if status.chunk_stores().is_none() {
-        return Err(not_serving(status));
-    }
+    let stores = status.chunk_stores().ok_or_else(|| not_serving(status))?;
     let body = to_bytes(body, MESSAGE_BYTES_MAX).await.map_err(|_| {
         let why = format!("expected notifications of at most {MESSAGE_BYTES_MAX} bytes");
         refused(StatusCode::PAYLOAD_TOO_LARGE, why)
     })?;
     let no_notification = |why: String| refused(StatusCode::BAD_REQUEST, why);
     let objects = changed_objects(&body).map_err(no_notification)?;
-    let tables = status.chunk_tables();
-    let is_meant = |table: &&Arc<ChunkTable>| {
-        may_read(extensions, &table.settings.name)
-            && objects.iter().any(|object| is_manifest(&table.settings.url, object))
+    let is_meant = |served: &ServedStore| {
+        may_read(extensions, served.name())
+            && objects.iter().any(|object| is_manifest(served.store().url(), object))
     };
-    let meant: Vec<_> = tables.iter().filter(is_meant).collect();
-    let outcomes = join_all(meant.iter().map(|table| refresh_table(table))).await;
+    let meant: Vec<_> = stores.open_stores().into_iter().filter(is_meant).collect();
+    let outcomes = join_all(meant.iter().map(refresh_store)).await;
     let (mut refreshed, mut failed) = (Vec::new(), Map::new());
-    for (table, outcome) in meant.iter().zip(outcomes) {
-        let name = table.settings.name.clone();
+    for (served, outcome) in meant.iter().zip(outcomes) {
+        let name = served.name().to_owned();
         match outcome {
             Ok(()) => refreshed.push(name),
             Err(why) => drop(failed.insert(name, why.into())),
@@ -134,11 +142,11 @@ fn not_serving(status: &Status) -> Refused {
 }
 
 /// Waits until a version is served whose manifest was read after this call.
-async fn refresh_table(table: &ChunkTable) -> Result<(), String> {
-    let limit = table.settings.timeout;
-    match timeout(limit, table.store.refresh()).await {
+async fn refresh_store(served: &ServedStore) -> Result<(), String> {
+    let limit = served.settings().timeout;
+    match timeout(limit, served.store().refresh()).await {
         Ok(refreshed) => refreshed.map_err(|error: Error| shown_error(&error.to_string()).into()),
-        Err(_) => Err(format!("{} did not answer within {limit:?}", table.settings.url)),
+        Err(_) => Err(format!("{} did not answer within {limit:?}", served.store().url())),
     }
 }
 

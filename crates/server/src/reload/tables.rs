@@ -130,7 +130,7 @@ impl Reloader {
                                allows (ulimit -n)";
                     return Err(why.to_owned());
                 }
-                let table = server.chunk_stores.open(settings).map_err(failed)?;
+                let table = server.chunk_stores.open_table(settings).map_err(failed)?;
                 if let Err(why) = server.serve_chunks(name, &table) {
                     server.chunk_stores.close(&table);
                     return Err(why);

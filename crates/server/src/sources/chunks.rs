@@ -38,8 +38,8 @@ use crate::{
     config::{CHUNKS, ChunksSettings, Contents},
     traces::{Outcome, TableTracer},
 };
-use service::{ChunkCommand, ChunkQuery, ChunkWaiter, Fact, Finding};
-pub use service::{ChunkQueue, start_queue};
+pub use service::{ChunkCommand, ChunkQuery, ChunkQueue, ChunkWaiter, start_queue};
+use service::{Fact, Finding};
 
 /// Contents that the pipeline's thread answers in one turn, with [`CHUNK_COST_BYTES`] added for
 /// each chunk. Further requests become a batch even if their chunks are in the page cache. Decoding
@@ -65,8 +65,7 @@ pub struct ChunksSource {
     is_closing: bool,
     /// Answers that were given at once.
     ready: Vec<SourceEvent>,
-    /// Bytes that may still be answered on this thread in this turn.
-    turn_bytes: usize,
+    turn: TurnBudget,
     requests: OpenRequests,
     timeout: Duration,
     requests_max: usize,
@@ -100,27 +99,45 @@ impl ChunksSource {
             tracer,
             is_closing: false,
             ready: Vec::new(),
-            turn_bytes: TURN_BYTES_MAX,
+            turn: TurnBudget::default(),
             requests: OpenRequests::default(),
             timeout: settings.timeout,
             requests_max: settings.queue_requests,
         }
     }
+}
 
+/// Bytes that may still be answered on the pipeline's thread in this turn.
+#[derive(Debug)]
+pub struct TurnBudget(usize);
+
+impl Default for TurnBudget {
+    fn default() -> Self {
+        Self(TURN_BYTES_MAX)
+    }
+}
+
+impl TurnBudget {
     /// Returns the answer if the chunk can be read without waiting and the turn's budget allows it.
     /// With a full queue the read may exceed the budget: that is better than to refuse the request.
-    fn attempt(&mut self, command: ChunkCommand, query: &ChunkQuery) -> Attempt<SourceValue> {
-        if self.turn_bytes == 0 && self.queue.waiting() < self.requests_max {
+    pub fn attempt(
+        &mut self,
+        store: &Store,
+        form: Form,
+        (command, query): (ChunkCommand, &ChunkQuery),
+        queue: QueueSpace,
+    ) -> Attempt<SourceValue> {
+        if self.0 == 0 && queue == QueueSpace::Left {
             return Attempt::Wait;
         }
         let attempt = match query.fact {
-            Fact::Bytes | Fact::Length => match self.store.try_get(&query.address, self.form) {
+            Fact::Bytes | Fact::Length => match store.try_get(&query.address, form) {
                 Attempt::Ready(found) => {
                     Attempt::Ready(found.map(|chunk| command.reply(chunk.map(Finding::Chunk))))
                 }
                 Attempt::Wait => Attempt::Wait,
             },
-            Fact::Existence => match self.store.try_has(&query.address) {
+            Fact::Existence => match store.try_has(&query.address) {
                 Attempt::Ready(found) => Attempt::Ready(
                     found.map(|exists| command.reply(exists.then_some(Finding::Exists))),
                 ),
@@ -134,26 +151,54 @@ impl ChunksSource {
             }
             _ => 0,
         };
-        self.turn_bytes = self.turn_bytes.saturating_sub(bytes + CHUNK_COST_BYTES);
+        self.0 = self.0.saturating_sub(bytes + CHUNK_COST_BYTES);
         attempt
+    }
+}
+
+/// Whether a request that is not answered at once can wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueSpace {
+    Left,
+    Full,
+}
+
+impl QueueSpace {
+    /// Space of a queue of `max` in which `waiting` wait.
+    pub fn of(waiting: usize, max: usize) -> Self {
+        if waiting < max { Self::Left } else { Self::Full }
+    }
+}
+
+/// Returns the command of an operation that tables of this kind support.
+pub fn command_of(operation: Operation) -> ChunkCommand {
+    match operation {
+        Operation::Exists => ChunkCommand::Exists,
+        Operation::Type => ChunkCommand::Type,
+        Operation::Strlen => ChunkCommand::Strlen,
+        // `supports` refuses every other operation.
+        _ => ChunkCommand::Get,
+    }
+}
+
+/// Returns whether tables of this kind support an operation.
+pub fn supports(operation: Operation) -> Result<(), Unsupported> {
+    match operation {
+        Operation::Get | Operation::Exists | Operation::Strlen | Operation::Type => Ok(()),
+        _ => Err(Unsupported::Kind),
     }
 }
 
 impl Source for ChunksSource {
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full> {
         let ticket = request.ticket;
-        let command = match request.operation {
-            Operation::Exists => ChunkCommand::Exists,
-            Operation::Type => ChunkCommand::Type,
-            Operation::Strlen => ChunkCommand::Strlen,
-            // `supports` refuses every other operation.
-            _ => ChunkCommand::Get,
-        };
+        let command = command_of(request.operation);
         let outcome = match ChunkAddress::from_key(request.key) {
             Err(error) => Err(not_an_address(request.key, &error)),
             Ok(address) => {
                 let query = ChunkQuery { fact: command.fact(self.form), address };
-                match self.attempt(command, &query) {
+                let space = QueueSpace::of(self.queue.waiting(), self.requests_max);
+                match self.turn.attempt(&self.store, self.form, (command, &query), space) {
                     Attempt::Ready(outcome) => outcome.map_err(|error| error.to_string()),
                     Attempt::Wait => {
                         let finished = Arc::clone(&self.finished);
@@ -182,7 +227,7 @@ impl Source for ChunksSource {
     }
 
     fn flush(&mut self) {
-        self.turn_bytes = TURN_BYTES_MAX;
+        self.turn = TurnBudget::default();
         self.queue.flush();
     }
 
@@ -207,10 +252,7 @@ impl Source for ChunksSource {
     }
 
     fn supports(&self, operation: Operation) -> Result<(), Unsupported> {
-        match operation {
-            Operation::Get | Operation::Exists | Operation::Strlen | Operation::Type => Ok(()),
-            _ => Err(Unsupported::Kind),
-        }
+        supports(operation)
     }
 
     fn timeout(&self) -> Duration {
@@ -222,7 +264,7 @@ impl Source for ChunksSource {
     }
 }
 
-fn not_an_address(key: &[u8], error: &impl std::fmt::Display) -> String {
+pub fn not_an_address(key: &[u8], error: &impl std::fmt::Display) -> String {
     let shown = &key[..key.len().min(SHOWN_BYTES_MAX)];
     format!("`{}` is no address of a chunk; {error}", shown.escape_ascii())
 }

@@ -15,6 +15,7 @@ mod limits;
 mod locations;
 mod metadata;
 mod slow_link;
+mod stores;
 mod unfinished;
 
 use crate::support::{eventually, mix};

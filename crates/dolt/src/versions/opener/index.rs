@@ -5,6 +5,7 @@ use std::ops::Range;
 use busload_chunks::{ChunkAddress, FileKind, FormatError, TableIndex};
 use busload_objects::{Cache, ObjectMeta};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::join;
 use tokio::sync::SemaphorePermit;
 
 use crate::{
@@ -48,13 +49,17 @@ impl Opener {
         let target = Target { kind, meta: meta.clone(), chunk_count };
         // Held until the bytes have become an index, whose memory the version accounts for.
         let mut reservation = Some(self.budget.reserve(target.memory_guess()).await);
-        if let Some(index) = self.index_sidecar(target.clone()).await {
+        // Sidecars are of one store, and nothing would remove those of stores that come and go.
+        let has_sidecars = !self.occasion.is_request();
+        if has_sidecars && let Some(index) = self.index_sidecar(target.clone()).await {
             return Ok(index);
         }
         let tail = self.read_confirmed_tail(&target, &mut reservation).await?;
         let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
-            cache.write_sidecar(&index_sidecar_name(&target.meta), &tail);
+            if has_sidecars {
+                cache.write_sidecar(&index_sidecar_name(&target.meta), &tail);
+            }
             Ok(index)
         };
         self.source.cache.run_blocking(keep).await.ok_or(Error::Closed)?
@@ -72,9 +77,12 @@ impl Opener {
     ) -> Result<Bytes, Fault> {
         let mut was_corrupt = false;
         for _ in 0..OPENING_ATTEMPTS_MAX {
-            match self.read_tail(target, reservation).await {
+            let (tail, again) =
+                join(self.read_tail(target, reservation), self.reread_end(target)).await;
+            match tail {
                 Ok(tail)
-                    if !self.source.is_remote || self.is_reread_equal(target, &tail).await? =>
+                    if !self.source.is_remote
+                        || self.is_reread_equal(target, &tail, again).await? =>
                 {
                     return Ok(tail);
                 }
@@ -93,9 +101,28 @@ impl Opener {
         ))))
     }
 
-    /// Reads the index once more and compares. It reads in pieces, so that memory never holds two
-    /// copies of a large index.
-    async fn is_reread_equal(&self, target: &Target, tail: &Bytes) -> Result<bool, Fault> {
+    /// Reads a short end of the file for the second time, while the first read is under way: that
+    /// saves a round trip. None if it is long, or if one read is enough.
+    async fn reread_end(&self, target: &Target) -> Option<Result<Bytes, Fault>> {
+        let bytes = target.first_read_bytes();
+        let is_short = self.source.is_remote && bytes <= TAIL_REREAD_BYTES_MAX;
+        let range = target.end(bytes).filter(|_| is_short)?;
+        Some(self.source.remote.read(&target.meta, range).await.map_err(Fault::from))
+    }
+
+    /// Compares the index with a second read of it. It reads a long one in pieces, so that memory
+    /// never holds two copies of a large index.
+    async fn is_reread_equal(
+        &self,
+        target: &Target,
+        tail: &Bytes,
+        again: Option<Result<Bytes, Fault>>,
+    ) -> Result<bool, Fault> {
+        match again {
+            Some(Ok(again)) if tail.len() <= again.len() => return Ok(again.ends_with(tail)),
+            Some(Err(error)) => return Err(error),
+            _ => {}
+        }
         let piece_bytes = usize::try_from(TAIL_REREAD_BYTES_MAX).expect("it fits into memory");
         let tail_bytes = u64::try_from(tail.len()).expect("lengths have at most 64 bits");
         let mut start = target.meta.size - tail_bytes;
@@ -181,6 +208,14 @@ impl Target {
                 TableIndex::classic_tail_bytes(self.chunk_count).min(self.meta.size)
             }
             FileKind::Archive => self.archive_guess() * ARCHIVE_COPIES,
+        }
+    }
+
+    /// Number of bytes from the end that the first read asks for.
+    fn first_read_bytes(&self) -> u64 {
+        match self.kind {
+            FileKind::Classic => TableIndex::classic_tail_bytes(self.chunk_count),
+            FileKind::Archive => self.archive_guess(),
         }
     }
 

@@ -4,7 +4,7 @@ use busload_chunks::Manifest;
 use busload_objects::{Error as ObjectsError, Fetched};
 
 use crate::{
-    Error, Occasion,
+    Error,
     limits::{MANIFEST_BYTES_MAX, OPENING_ATTEMPTS_MAX},
     versions::{
         object_names::{
@@ -34,7 +34,7 @@ pub(super) struct Manifests {
 
 impl Manifests {
     /// Makes those of a store whose manifest is an item. Such a store has no old generation.
-    fn of_item(manifest: FetchedManifest) -> Self {
+    pub fn of_item(manifest: FetchedManifest) -> Self {
         Self { naming: Naming::Plain, outer: Some(manifest), old: None }
     }
 
@@ -48,7 +48,7 @@ impl Manifests {
 }
 
 /// Outcome of reading a manifest whose last version may be known.
-enum ManifestRead {
+pub(super) enum ManifestRead {
     Same,
     Missing,
     Other(FetchedManifest),
@@ -75,7 +75,7 @@ impl Opener {
             let empty = Manifests { naming: Naming::Plain, outer: None, old: None };
             // A store that was empty before may have files before its first manifest: writers
             // write in that order.
-            if self.known.is_some() || self.occasion == Occasion::Request {
+            if self.known.is_some() || self.occasion.is_request() {
                 return Ok(empty);
             }
             match self.sign_of_a_manifest().await? {
@@ -103,7 +103,7 @@ impl Opener {
             return Ok(outer.map(Manifests::of_item));
         }
         // Buckets hold no local blob stores; a store that a request names may not exist at all.
-        let is_plain = self.occasion == Occasion::Request && self.source.is_remote;
+        let is_plain = self.occasion.is_request() && self.source.is_remote;
         let others = (!is_plain).then_some(Naming::BlobStore);
         for naming in [Naming::Plain].into_iter().chain(others) {
             if let ManifestRead::Other(outer) = self.read_manifest(naming.manifest(), None).await? {
@@ -168,7 +168,7 @@ impl Opener {
 
     /// Reads the manifest of the old generation, after the outer one: chunks move from the outer
     /// files to the old generation.
-    async fn read_old(
+    pub(super) async fn read_old(
         &self,
         known: Option<&FetchedManifest>,
     ) -> Result<Option<FetchedManifest>, Error> {
@@ -221,7 +221,11 @@ impl Opener {
         self.parse_manifest(name, fetched)
     }
 
-    fn parse_manifest(&self, name: &str, fetched: Fetched) -> Result<ManifestRead, Error> {
+    pub(super) fn parse_manifest(
+        &self,
+        name: &str,
+        fetched: Fetched,
+    ) -> Result<ManifestRead, Error> {
         match fetched {
             Fetched::NotModified => Ok(ManifestRead::Same),
             Fetched::Missing => Ok(ManifestRead::Missing),

@@ -44,16 +44,21 @@ struct Candidate {
 type OpenFiles<'a> = HashMap<(bool, FileId), &'a Arc<TableFile>>;
 
 impl Opener {
-    /// Opens all table files of a version, in the order of lookup.
+    /// Opens all table files of a version, in the order of lookup. Lists the store if the caller has
+    /// not, and if that pays.
     pub(super) async fn open_files(
         &self,
         manifests: &Manifests,
         current: Option<&Version>,
+        listing: Option<Listing>,
     ) -> Result<Vec<Arc<TableFile>>, Error> {
         let open = open_files(current);
         let wanted = wanted(manifests);
         let new_count = wanted.iter().filter(|file| !open.contains_key(&file.key())).count();
-        let listing = self.listing(manifests, current.is_none(), new_count).await?;
+        let listing = match listing {
+            Some(listing) => listing,
+            None => self.listing(manifests, current.is_none(), new_count).await?,
+        };
         let opening: Vec<BoxFuture<'_, _>> = wanted
             .into_iter()
             .map(|file| match open.get(&file.key()) {
@@ -76,7 +81,10 @@ impl Opener {
         if is_empty || (!is_first && new_count <= HEADS_MAX) {
             return Ok(Listing::default());
         }
-        if is_first && let Some(listing) = self.listing_sidecar(manifests).await {
+        if is_first
+            && !self.occasion.is_request()
+            && let Some(listing) = self.listing_sidecar(manifests).await
+        {
             return Ok(listing);
         }
         match self.list_all(manifests).await {
@@ -113,7 +121,7 @@ impl Opener {
         timeout(LISTING_TIMEOUT, self.source.remote.list(folder)).await.unwrap_or_else(late)
     }
 
-    fn refuse_journal(&self, naming: Naming, listing: &Listing) -> Result<(), Error> {
+    pub(super) fn refuse_journal(&self, naming: Naming, listing: &Listing) -> Result<(), Error> {
         let journal = naming.table_file("", &FileId::JOURNAL, FileKind::Classic);
         match listing.get(&journal) {
             None => Ok(()),

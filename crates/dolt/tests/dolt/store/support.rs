@@ -12,8 +12,8 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_dolt::{
-    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings,
-    Store, StoreStatus,
+    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings, Store,
+    StoreStatus,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::Instant};
