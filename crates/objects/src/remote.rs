@@ -175,9 +175,9 @@ impl Remote {
         }
     }
 
-    /// Returns the store at another path of the same bucket, below `folder` (of a
-    /// `file://` store the one that must exist). Both share client, window and counters, so that thousands of
-    /// them cost little more than their names.
+    /// Returns the store at another path of the same bucket, below `folder` (of a `file://` store
+    /// the one that must exist). Both share client, window and counters, so that thousands of them
+    /// cost little more than their names.
     ///
     /// # Errors
     /// [`Error::Settings`]: the path cannot be part of an object's name.

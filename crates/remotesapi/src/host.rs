@@ -21,8 +21,8 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// request reaches the server; none if the request does not say.
     fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String>;
 
-    /// Returns the repository of a name that [`Host::repositories`] need not list, because its store
-    /// is opened when it is asked for; none if there is no such name. Does not wait.
+    /// Returns the repository of a name that [`Host::repositories`] need not list, because its
+    /// store is opened when it is asked for; none if there is no such name. Does not wait.
     fn open_repository(&self, name: &str) -> Result<Option<Arc<Repository>>, Error>;
 
     /// Returns whether a repository may have this name. Opens nothing.

@@ -18,7 +18,7 @@ use tonic::Extensions;
 
 use crate::{
     Remotesapi,
-    host::{DoltLayout, Host, KeyCheck, Repositories, Repository},
+    host::{DoltLayout, Host, KeyCheck, Reader, Repositories, Repository},
     stats::RemotesapiStats,
 };
 
@@ -55,6 +55,7 @@ impl TestHost {
                 store: Store::start(settings).unwrap(),
                 times: Arc::default(),
                 number,
+                lease: None,
             })
         };
         let repositories = repositories.iter().enumerate().map(repository).collect();

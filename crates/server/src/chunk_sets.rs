@@ -62,7 +62,7 @@ impl ChunkSet {
         Ok(Self { settings: settings.clone(), set, times: Arc::default() })
     }
 
-    /// Returns the pattern.
+    /// Returns the pattern as it was configured.
     pub fn pattern(&self) -> &str {
         self.settings.pattern.text()
     }

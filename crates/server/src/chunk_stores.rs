@@ -147,7 +147,8 @@ impl ChunkStores {
         self.tables().iter().find(|table| table.settings.name == name).cloned()
     }
 
-    /// Returns the store of this name: that of a table, or of a pattern, which is opened if need be.
+    /// Returns the store of this name: that of a table, or of a pattern, which is opened if nobody
+    /// has done so.
     pub fn serve(&self, name: &str) -> Result<ServedStore, NotServed> {
         if let Some(table) = self.get(name) {
             return Ok(ServedStore::Table(table));

@@ -55,7 +55,9 @@ pub use options::OPTION_KEYS;
 pub use options::Options;
 pub use otel::TraceSettings;
 pub use password::{USER_VARIABLE, VARIABLE as PASSWORD_VARIABLE, user_of_environment};
-pub use settings::{CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, Setting, SettingDefault};
+pub use settings::{
+    CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, STORES_SETTINGS, Setting, SettingDefault,
+};
 pub use stores::StoresSettings;
 pub use table::{percent_decoded, unknown};
 pub use units::{MemoryMax, Size, SnapshotLog, UrlLifetime, parse_duration};

@@ -30,8 +30,9 @@ pub fn fit(config: &Config) -> Connections {
         http: if config.http.is_some() { CONNECTION_COUNT_LIMIT } else { 0 },
     };
     let requests = |requests: usize| u64::try_from(requests).expect("a count has at most 64 bits");
-    let caches =
-        config.chunks.iter().map(|table| OF_ONE_CACHE + requests(table.requests_max)).sum::<u64>();
+    let by_pattern = config.stores.iter().map(|stores| &stores.chunks);
+    let tables = config.chunks.iter().chain(by_pattern);
+    let caches = tables.map(|table| OF_ONE_CACHE + requests(table.requests_max)).sum::<u64>();
     let Some(limit) = raise_open_files(wanted.files() + caches) else { return wanted };
     // Most caches need far fewer files, so they get no more than their share.
     let connections = wanted.within(limit - caches.min(limit / CACHES_SHARE));

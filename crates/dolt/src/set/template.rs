@@ -94,7 +94,7 @@ fn pieces(path: &str, part_count: usize) -> Result<Vec<Piece>, String> {
                 Ok(number) if (1..=part_count).contains(&number) => Piece::Part(number - 1),
                 _ => {
                     return Err(format!(
-                        "{{{digits}}} stands for nothing, because names have {part_count} parts; {}",
+                        "{{{digits}}} stands for nothing, names have {part_count} parts; {}",
                         expected()
                     ));
                 }

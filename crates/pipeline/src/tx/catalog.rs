@@ -2,8 +2,8 @@
 //!
 //! A client sees one key space: `name:rest` belongs to the table `name` if there is one, every
 //! other key to `default`, among whose 16 spaces SELECT chooses. Named tables are reachable from
-//! all spaces. The name of a source's table may be a pattern: the source then serves all tables whose
-//! names match and that no other table has.
+//! all spaces. The name of a source's table may be a pattern: the source then serves all tables
+//! whose names match and that no other table has.
 
 use std::{collections::HashMap, hash::BuildHasherDefault};
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     chunk_stores,
-    config::{ChunksSettings, Config, Size},
+    config::{ChunksSettings, Config, Size, StoresSettings},
     failure::Failure,
     http, open_files,
     recovery::{RecoveryMeter, start_failure},
@@ -38,8 +38,8 @@ pub fn check(config: &Config) -> Result<(), Failure> {
     print(&describe(config));
     let log = check_log(config);
     print(log.as_deref().unwrap_or_default());
-    let outcome =
-        log.and_then(|_| check_addresses(config)).and_then(|()| check_caches(&config.chunks));
+    let outcome = log.and_then(|_| check_addresses(config)).and_then(|()| check_caches(config));
+    let outcome = outcome.and_then(|()| check_patterns(&config.stores));
     print(match &outcome {
         Ok(()) => "start           would succeed\n",
         Err(_) => "start           would be refused\n",
@@ -62,8 +62,10 @@ fn check_addresses(config: &Config) -> Result<(), Failure> {
 
 /// Checks the caches' directories. One that another process uses is an error; one that cannot be
 /// written is a warning, since its table would run without a cache.
-fn check_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
-    for table in tables.iter().filter(|table| table.disk_bytes_max != 0) {
+fn check_caches(config: &Config) -> Result<(), Failure> {
+    let by_pattern = config.stores.iter().map(|stores| &stores.chunks);
+    let tables = config.chunks.iter().chain(by_pattern);
+    for table in tables.filter(|table| table.disk_bytes_max != 0) {
         let (name, directory) = (&table.name, &table.directory);
         Cache::check_unused(directory)
             .map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))?;
@@ -73,6 +75,22 @@ fn check_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Checks the URLs of stores by pattern. Which stores there are is not known before they are asked
+/// for.
+fn check_patterns(stores: &[StoresSettings]) -> Result<(), Failure> {
+    if stores.is_empty() {
+        return Ok(());
+    }
+    let runtime = chunk_stores::runtime()?;
+    let checked = stores.iter().try_for_each(|stores| {
+        let (pattern, checked) =
+            (stores.pattern.text(), stores.check_url(runtime.handle().clone()));
+        checked.map_err(|error| Failure::usage(format!("stores {pattern}: {error}")))
+    });
+    runtime.shutdown_background();
+    checked
 }
 
 /// Returns why Postgres tables could not be served, if so.
@@ -201,6 +219,9 @@ fn describe(config: &Config) -> String {
     }
     for table in &config.chunks {
         lines.push(("table", format!("{}: {}", table.name, table.describe())));
+    }
+    for stores in &config.stores {
+        lines.push(("stores", format!("{}: {}", stores.pattern.text(), stores.describe())));
     }
     lines.extend(config.warnings.iter().map(|warning| ("warning", warning.clone())));
     lines.into_iter().map(|(name, value)| format!("{name:<15} {value}\n")).collect()

@@ -9,8 +9,8 @@ use std::fmt::Write;
 use clap::{Arg, Args, Command};
 
 use crate::config::{
-    CHUNKS_SETTINGS, MEMORY_SETTINGS, OnReload, Options, POSTGRES_SETTINGS, Setting,
-    SettingDefault, on_reload,
+    CHUNKS_SETTINGS, MEMORY_SETTINGS, OnReload, Options, POSTGRES_SETTINGS, STORES_SETTINGS,
+    Setting, SettingDefault, on_reload,
 };
 
 /// Line of the manual in whose place the settings of a Postgres table stand.
@@ -65,7 +65,7 @@ settings can change.
 ";
 
 /// Kinds of tables: title, where there is more, settings.
-const KINDS: [(&str, &str, &[Setting]); 3] = [
+const KINDS: [(&str, &str, &[Setting]); 4] = [
     (
         "Memory tables",
         "`kind = \"memory\"`; [durability.md](durability.md) says what `sync` promises.",
@@ -81,6 +81,13 @@ const KINDS: [(&str, &str, &[Setting]); 3] = [
         "`kind = \"chunks\"`; [chunks.md](chunks.md) has the details, and the store's own \
          settings, which stand in the query of `url`.",
         &CHUNKS_SETTINGS,
+    ),
+    (
+        "Stores by pattern",
+        "`[stores.\"PATTERN\"]`, or `--stores PATTERN=URL`: those of a chunk table but `kind`, \
+         `memory` and `dolt_paths`, with placeholders in the path of `url`, and these; \
+         [chunks.md](chunks.md#stores-by-pattern). They need a restart.",
+        &STORES_SETTINGS,
     ),
 ];
 
@@ -174,7 +181,9 @@ pub fn page() -> String {
 /// Returns the flags that can be set in the file, too.
 fn flags() -> Vec<Arg> {
     let command = Options::augment_args(Command::new("busload"));
-    command.get_arguments().filter(|flag| flag.get_id() != "tables").cloned().collect()
+    let of_sections = ["tables", "stores"];
+    let is_one = |flag: &&Arg| !of_sections.contains(&flag.get_id().as_str());
+    command.get_arguments().filter(is_one).cloned().collect()
 }
 
 fn heading(flag: &Arg) -> &str {

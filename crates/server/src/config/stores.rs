@@ -63,7 +63,7 @@ impl StoresSpec {
         Ok(Self { chunks, stores_max: None, index_memory: None, idle: None })
     }
 
-    /// Returns the pattern.
+    /// Returns the pattern as it was written.
     pub fn pattern(&self) -> &str {
         &self.chunks.name
     }
@@ -140,7 +140,7 @@ fn directory_of(pattern: &str) -> String {
 impl FromStr for StoresSpec {
     type Err = String;
 
-    /// Parses `PATTERN=URL`.
+    /// Parses an argument like `PATTERN=URL`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (pattern, url) = text
             .split_once('=')
@@ -221,7 +221,7 @@ mod tests {
             ("*/*=s3://b/{name}?dolt_paths=a", "`dolt_paths` is a setting of one table"),
             ("*/*=s3://b/{name}?dsk=1GiB", "did you mean `disk`?"),
             ("*/*=s3://b/{name}?stores_max=0", "stores_max = 0 is out of range"),
-            ("*/*=s3://b/{name}?index_memory=1KiB", "index_memory = 1KiB is too little"),
+            ("*/*=s3://b/{name}?index_memory=1KiB", "index_memory = 1 KiB is too little"),
             ("*/*=s3://b/{name}?idle=1ms", "idle = 1ms is out of range"),
             ("*/*=ftp://b/{name}", "stores of kind `ftp` are not known"),
         ] {

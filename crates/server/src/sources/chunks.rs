@@ -156,7 +156,7 @@ impl TurnBudget {
     }
 }
 
-/// Whether a request that is not answered at once can wait.
+/// Space for requests that are not answered at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueSpace {
     Left,

@@ -44,8 +44,8 @@ struct Candidate {
 type OpenFiles<'a> = HashMap<(bool, FileId), &'a Arc<TableFile>>;
 
 impl Opener {
-    /// Opens all table files of a version, in the order of lookup. Lists the store if the caller has
-    /// not, and if that pays.
+    /// Opens all table files of a version, in the order of lookup. Lists the store if the caller
+    /// has not, and if that pays.
     pub(super) async fn open_files(
         &self,
         manifests: &Manifests,

@@ -18,7 +18,7 @@ Names end with their unit; `_total` marks counters, which only grow until the pr
 
 /// Sections of the page: a prefix of metrics' names, the title, and when the server has these
 /// metrics. A metric belongs to the first section that fits.
-const SECTIONS: [(&str, &str, &str); 9] = [
+const SECTIONS: [(&str, &str, &str); 10] = [
     (
         "busload_request_",
         "Requests",
@@ -39,6 +39,11 @@ that it answers at once or that join a read in flight.",
 For each table of kind `chunks`. `call` is a call of gRPC (`GetChunk`, `GetChunks`, `HasChunks`) or
 a download of Dolt's clients (`file`, `range`, `records`); those that were refused before they
 reached the store are left out, and those whose client had gone.",
+    ),
+    (
+        "busload_stores_",
+        "Stores by pattern",
+        "For each pattern of `--stores`, over all of its stores.",
     ),
     (
         "busload_dynamodb_",

@@ -15,7 +15,7 @@ use busload_tls::Counters;
 
 use super::{
     exposition::Samples,
-    reading::{ChunksReading, LogReading, QueueReading, Reading},
+    reading::{ChunksReading, LogReading, QueueReading, Reading, SetReading},
 };
 use crate::{
     http::front_metrics::FrontMetrics,
@@ -46,6 +46,8 @@ pub enum MetricSource {
     ChunksAverage(fn(&ChunksReading) -> f64),
     /// A value for each table of DynamoDB with manifests of stores.
     Dynamo(fn(&DynamoStats) -> u64),
+    /// A value for each pattern of stores.
+    Set(fn(&SetReading) -> u64),
     /// Counts of Dolt's clients by one label, over all tables of kind chunks.
     Dolt(Labels, fn(&RemotesapiStats) -> Vec<(&'static str, u64)>),
     /// A value of the log.
@@ -61,7 +63,7 @@ pub type Labels = &'static [&'static str];
 
 use MetricSource::{
     Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline, Postgres, Process,
-    Queue, QueueOperation, Stage,
+    Queue, QueueOperation, Set, Stage,
 };
 
 impl MetricSource {
@@ -73,6 +75,7 @@ impl MetricSource {
             Postgres(_) | Queue(_) | Chunks(_) | ChunksAverage(_) => &["table"],
             QueueOperation(_) => &["table", "operation"],
             Dynamo(_) => &["dynamodb_table", "endpoint"],
+            Set(_) => &["pattern"],
             Latency(_) => &["table", "kind", "family", "le"],
             Dolt(labels, _) | Labelled(labels, _) => labels,
         }
@@ -121,8 +124,13 @@ impl MetricSource {
                     samples.put(&[&stats.table, &stats.endpoint], of(stats));
                 }
             }
+            Set(of) => {
+                for set in &reading.sets {
+                    samples.put(&[&set.pattern], of(set));
+                }
+            }
             // All tables of kind chunks together, if there are any.
-            Dolt(_, of) if !reading.chunks.is_empty() => {
+            Dolt(_, of) if !reading.chunks.is_empty() || !reading.sets.is_empty() => {
                 for (label, count) in of(&reading.status.remotesapi) {
                     samples.put(&[label], count);
                 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use busload_batch::QueueStats;
 use busload_calls::TimedCall;
-use busload_dolt::{DynamoStats, StoreStats, StoreStatus};
+use busload_dolt::{DynamoStats, SetStats, StoreStats, StoreStatus};
 use busload_histogram::Reading as Times;
 use busload_log::{Progress, Stats as LogStats};
+use busload_objects::CacheStats;
 use busload_pipeline::stats::{BatchReading, Stats};
 use busload_postgres::TableStats;
 use busload_snapshot::{Control, Status as SnapshotStatus};
 
 use crate::{
-    chunk_stores::ChunkTable,
+    chunk_sets::ChunkSet,
+    chunk_stores::{ChunkStores, ChunkTable},
     http::front_metrics::FrontMetrics,
     latencies::{self, Latencies},
     status::{ServerState, Status},
@@ -30,6 +32,8 @@ pub struct Reading<'a> {
     pub postgres: Vec<(String, TableStats)>,
     /// Tables of kind chunks.
     pub chunks: Vec<ChunksReading>,
+    /// Stores of the configured patterns.
+    pub sets: Vec<SetReading>,
     /// Tables of DynamoDB with manifests of these.
     pub dynamo: Vec<DynamoStats>,
     /// Request queues of all these tables.
@@ -48,6 +52,15 @@ pub struct ChunksReading {
     pub status: StoreStatus,
     /// Times of gRPC calls and downloads, of those that were made.
     pub calls: Vec<(TimedCall, Times)>,
+}
+
+/// Counters of the stores of one pattern.
+#[derive(Debug)]
+pub struct SetReading {
+    pub pattern: String,
+    pub stats: SetStats,
+    /// Cache on disk of all these stores.
+    pub cache: CacheStats,
 }
 
 /// Counters of the request queue of one table, in Postgres or of kind chunks.
@@ -82,12 +95,22 @@ impl<'a> Reading<'a> {
             stages: stages(&status.stats),
             postgres,
             chunks: chunks.iter().map(|table| ChunksReading::new(table)).collect(),
+            sets: status.chunk_stores().map_or_else(Vec::new, |stores| sets(stores)),
             dynamo: status.chunk_stores().map_or_else(Vec::new, |stores| stores.dynamo_stats()),
             queues,
             latencies: latencies::read(status),
             log: status.progress().map(|progress| LogReading::new(progress, status.snapshots())),
         }
     }
+}
+
+fn sets(stores: &ChunkStores) -> Vec<SetReading> {
+    let reading = |set: &Arc<ChunkSet>| SetReading {
+        pattern: set.pattern().to_owned(),
+        stats: set.set.stats(),
+        cache: set.set.cache().stats(),
+    };
+    stores.sets().iter().map(reading).collect()
 }
 
 fn stages(stats: &Stats) -> [(&'static str, BatchReading); 4] {

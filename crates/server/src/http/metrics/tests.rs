@@ -2,15 +2,16 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use busload_batch::QueueStats;
 use busload_calls::TimedCall;
-use busload_dolt::{DynamoStats, StoreStats, StoreStatus};
+use busload_dolt::{DynamoStats, SetStats, StoreStats, StoreStatus};
 use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
+use busload_objects::CacheStats;
 use busload_pipeline::{command::lookup, latency::Family};
 use busload_postgres::TableStats;
 use busload_tls::{Files, Identity};
 
 use super::{
-    reading::{ChunksReading, LogReading, QueueReading},
+    reading::{ChunksReading, LogReading, QueueReading, SetReading},
     table::MetricType,
     *,
 };
@@ -51,6 +52,11 @@ fn full_page() -> String {
     reading.chunks = vec![chunks("db"), chunks("a\"b\\c\nd")];
     let (table, endpoint) = ("manifests".to_owned(), "http://h".to_owned());
     reading.dynamo = vec![DynamoStats { table, endpoint, ..DynamoStats::default() }];
+    reading.sets = vec![SetReading {
+        pattern: "*/*".to_owned(),
+        stats: SetStats::default(),
+        cache: CacheStats::default(),
+    }];
     reading.queues = ["objects", "db", "a\"b\\c\nd"]
         .map(|table| QueueReading {
             table: table.to_owned(),

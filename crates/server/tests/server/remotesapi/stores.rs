@@ -57,7 +57,7 @@ fn redis_clients_read_stores_that_no_configuration_names() {
         for (address, contents) in &store.chunks {
             let key = key(number, *address);
             let reply = client.call(&["GET", &key]);
-            assert_eq!(reply, busload_resp::reply::Reply::Bulk(contents.clone().into()), "{key}");
+            assert_eq!(reply, busload_resp::reply::Reply::Bulk(contents.clone()), "{key}");
             assert_eq!(text(&client.call(&["STRLEN", &key])), contents.len().to_string());
         }
     }
@@ -159,7 +159,7 @@ fn the_first_chunk_of_an_unopened_store_takes_eight_requests() {
         let before = host.world.proxy.seen().len();
         let (address, contents) = &host.stores[number].chunks[0];
         let reply = client.call(&["GET", &key(number, *address)]);
-        assert_eq!(reply, busload_resp::reply::Reply::Bulk(contents.clone().into()));
+        assert_eq!(reply, busload_resp::reply::Reply::Bulk(contents.clone()));
         let seen = host.world.proxy.seen();
         let paths: Vec<String> = seen[before..].iter().map(|seen| seen.path.clone()).collect();
         // Manifest and listing; manifest again, old generation twice, index twice; the chunk.
