@@ -29,7 +29,7 @@ pub trait Host: fmt::Debug + Send + Sync {
     fn is_known(&self, name: &str) -> bool;
 
     /// Returns which tables the sender of a request with these extensions may read.
-    fn reader(&self, extensions: &Extensions) -> Reader;
+    fn table_rights(&self, extensions: &Extensions) -> TableRights;
 
     /// Returns how long the key of a URL is valid, if it expires.
     fn url_lifetime(&self) -> Option<Duration>;
@@ -47,9 +47,9 @@ pub trait Host: fmt::Debug + Send + Sync {
 
 /// Rights of a client to read tables.
 #[derive(Clone)]
-pub struct Reader(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+pub struct TableRights(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
-impl Reader {
+impl TableRights {
     /// Makes the rights of a client from the check of a table's name.
     pub fn new(may_read: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(may_read))
@@ -61,9 +61,9 @@ impl Reader {
     }
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for TableRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reader")
+        f.write_str("TableRights")
     }
 }
 

@@ -16,7 +16,7 @@ use tonic::{Extensions, Request, Status as Refusal, metadata::MetadataMap};
 
 use crate::{
     Remotesapi,
-    host::{DoltLayout, Host, Reader, Repository},
+    host::{DoltLayout, Host, Repository, TableRights},
     limits::ROOT_REFRESH_MAX,
     task,
     url::UrlBuilder,
@@ -63,7 +63,7 @@ pub struct Caller {
     /// Deadline of the client, with no table's timeout applied yet.
     deadline: Deadline,
     /// Tables that the client may read.
-    reader: Reader,
+    rights: TableRights,
 }
 
 /// The repository that a message is for, the deadline of its answer, and the address under which
@@ -89,7 +89,7 @@ impl Remotesapi {
     ) -> Result<Caller, Refusal> {
         let deadline = Deadline::of(metadata, Duration::ZERO)?;
         let base = self.host.base_url(extensions, metadata.as_ref());
-        Ok(Caller { base, deadline, reader: self.host.reader(extensions) })
+        Ok(Caller { base, deadline, rights: self.host.table_rights(extensions) })
     }
 
     /// Finds the repository that a message is for.
@@ -109,13 +109,13 @@ impl Remotesapi {
             )))
         };
         let repository = match find(&repositories, &path) {
-            Some(repository) if caller.reader.may_read(&repository.name) => repository,
+            Some(repository) if caller.rights.may_read(&repository.name) => repository,
             Some(repository) => return refused(&repository.name),
             None if !self.host.is_known(&path) => {
                 return Err(Refusal::not_found(unknown_path(&repositories, &path)));
             }
             // Whoever may not read a store does not learn whether it exists.
-            None if !caller.reader.may_read(&path) => return refused(&path),
+            None if !caller.rights.may_read(&path) => return refused(&path),
             None => {
                 let opened = self.host.open_repository(&path);
                 let opened = opened.map_err(|error| status(&error, &caller.deadline))?;

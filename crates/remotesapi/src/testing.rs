@@ -18,7 +18,7 @@ use tonic::Extensions;
 
 use crate::{
     Remotesapi,
-    host::{DoltLayout, Host, KeyCheck, Reader, Repositories, Repository},
+    host::{DoltLayout, Host, KeyCheck, Repositories, Repository, TableRights},
     stats::RemotesapiStats,
 };
 
@@ -104,8 +104,8 @@ impl Host for TestHost {
         false
     }
 
-    fn reader(&self, _extensions: &Extensions) -> Reader {
-        Reader::new(|_| true)
+    fn table_rights(&self, _extensions: &Extensions) -> TableRights {
+        TableRights::new(|_| true)
     }
 
     fn url_lifetime(&self) -> Option<Duration> {

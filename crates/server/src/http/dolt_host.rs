@@ -8,7 +8,7 @@ use std::{
 use axum::http::{Extensions, HeaderMap};
 use busload_dolt::Error;
 use busload_io::{Clock, RealClock};
-use busload_remotesapi::{Host, KeyCheck, Reader, Repositories, Repository};
+use busload_remotesapi::{Host, KeyCheck, Repositories, Repository, TableRights};
 use tokio::runtime::Handle;
 
 use super::front::{Front, RequestedHost};
@@ -74,9 +74,9 @@ impl Host for DoltHost {
         self.status.chunk_stores().is_some_and(|stores| stores.knows(name))
     }
 
-    fn reader(&self, extensions: &Extensions) -> Reader {
+    fn table_rights(&self, extensions: &Extensions) -> TableRights {
         let extensions = extensions.clone();
-        Reader::new(move |name| may_read(&extensions, name))
+        TableRights::new(move |name| may_read(&extensions, name))
     }
 
     fn url_lifetime(&self) -> Option<Duration> {
