@@ -5,8 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use axum::http::HeaderMap;
 use busload_calls::CallTimes;
 use busload_dolt::Store;
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tonic::Extensions;
+use tonic::{Extensions, Status};
 
 /// The server that mounts the protocol.
 pub trait Host: fmt::Debug + Send + Sync {
@@ -20,6 +21,10 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// Returns scheme and authority, without a slash at the end, under which the sender of this
     /// request reaches the server; none if the request does not say.
     fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String>;
+
+    /// Returns who has to be asked about each store that the sender of a request with these
+    /// extensions wants to read: a client with a token.
+    fn reader(&self, extensions: &Extensions) -> Option<Arc<dyn StoreReader>>;
 
     /// Returns the names of the tables that the sender of a request with these extensions may not
     /// read.
@@ -37,6 +42,12 @@ pub trait Host: fmt::Debug + Send + Sync {
 
     /// Returns the wall clock's time in milliseconds since 1970.
     fn wall_ms(&self) -> i64;
+}
+
+/// Sender of a request whose right to a store may be known elsewhere.
+pub trait StoreReader: fmt::Debug + Send + Sync {
+    /// Returns whether the sender may read a store, which need not exist.
+    fn may_read<'a>(&'a self, store: &'a str) -> BoxFuture<'a, Result<bool, Status>>;
 }
 
 /// Repositories at some moment.

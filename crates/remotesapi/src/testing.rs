@@ -95,6 +95,10 @@ impl Host for TestHost {
         extensions.get::<BaseUrl>()?.0.clone()
     }
 
+    fn reader(&self, _extensions: &Extensions) -> Option<Arc<dyn crate::StoreReader>> {
+        None
+    }
+
     fn unreadable(&self, _extensions: &Extensions) -> Vec<String> {
         Vec::new()
     }

@@ -34,6 +34,7 @@ mod shown;
 mod signals;
 mod sources;
 mod status;
+mod tokens;
 mod traces;
 mod users_file;
 

@@ -19,8 +19,14 @@ use super::{
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
 };
+
+use super::token_refusal;
 use crate::{
-    chunk_stores::ChunkTable, rights::may_read, shown::Shown, status::Status, traces::CallSpan,
+    chunk_stores::ChunkTable,
+    rights::{may_read, token_sender},
+    shown::Shown,
+    status::Status,
+    traces::CallSpan,
 };
 
 /// Implementation of the service of chunks.
@@ -43,17 +49,25 @@ impl Chunks {
         Self { status, permits: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
     }
 
-    fn target<M>(&self, name: &str, call: &Request<M>) -> Result<Target, Refusal> {
+    async fn target<M: Sync>(&self, name: &str, call: &Request<M>) -> Result<Target, Refusal> {
         let Some(stores) = self.status.chunk_stores() else {
             return Err(Refusal::unavailable("busload is starting"));
         };
-        let table = stores.get(name).ok_or_else(|| {
+        let missing = || {
             Refusal::not_found(format!(
                 "store: no table of kind chunks has the name \"{}\"",
                 Shown(name)
             ))
-        })?;
-        if !may_read(call.extensions(), name) {
+        };
+        let sender = token_sender(call.extensions());
+        // Asked before the store is looked for: a wrong token does not learn which there are.
+        if let Some(sender) = sender
+            && !sender.may_read(name).await.map_err(token_refusal)?
+        {
+            return Err(missing());
+        }
+        let table = stores.get(name).ok_or_else(missing)?;
+        if sender.is_none() && !may_read(call.extensions(), name) {
             return Err(Refusal::permission_denied(format!(
                 "store: this user may not read the table {name}; expected one with the rules +get \
                  and %R~{name}:*"
@@ -171,7 +185,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<GetChunkResponse>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
         let span = self.span("GetChunk", &target, &call);
         let timer = target.timer(TimedCall::GetChunk);
@@ -189,7 +203,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<Answers<Store>>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
         let span = self.span("GetChunks", &target, &call);
@@ -213,7 +227,7 @@ impl chunks_server::Chunks for Chunks {
         call: Request<HasChunksRequest>,
     ) -> Result<Response<HasChunksResponse>, Refusal> {
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         let asked: Vec<_> =
             addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
         let span = self.span("HasChunks", &target, &call);
@@ -230,7 +244,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<GetDictionaryResponse>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         let id = answer::dictionary_id(&message.dictionary_id)?;
         let request = target.request(Form::Contents, false);
         let found = target

@@ -7,13 +7,19 @@ use std::{
 
 use axum::http::{Extensions, HeaderMap};
 use busload_io::{Clock, RealClock};
-use busload_remotesapi::{Host, KeyCheck, Repositories, Repository};
+use busload_remotesapi::{Host, KeyCheck, Repositories, Repository, StoreReader};
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::runtime::Handle;
+use tonic::Status as Refusal;
 
-use super::front::{Front, RequestedHost};
+use super::{
+    access::TokenSender,
+    front::{Front, RequestedHost},
+};
 use crate::{
     chunk_stores::{ChunkTable, Tables},
-    rights::may_read,
+    grpc::token_refusal,
+    rights::{may_read, token_sender},
     status::Status,
 };
 
@@ -57,7 +63,15 @@ impl Host for DoltHost {
         self.front.base(&asked, headers)
     }
 
+    fn reader(&self, extensions: &Extensions) -> Option<Arc<dyn StoreReader>> {
+        Some(Arc::new(token_sender(extensions)?.clone()))
+    }
+
     fn unreadable(&self, extensions: &Extensions) -> Vec<String> {
+        // Its reader is asked.
+        if token_sender(extensions).is_some() {
+            return Vec::new();
+        }
         let repositories = self.repositories().unwrap_or_default();
         let names = repositories.iter().map(|repository| &repository.name);
         names.filter(|name| !may_read(extensions, name)).cloned().collect()
@@ -86,6 +100,12 @@ impl Host for DoltHost {
 
     fn wall_ms(&self) -> i64 {
         RealClock::new().wall_ms()
+    }
+}
+
+impl StoreReader for TokenSender {
+    fn may_read<'a>(&'a self, store: &'a str) -> BoxFuture<'a, Result<bool, Refusal>> {
+        async move { TokenSender::may_read(self, store).await.map_err(token_refusal) }.boxed()
     }
 }
 

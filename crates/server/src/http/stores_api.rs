@@ -29,9 +29,10 @@ use super::{
 };
 use crate::{
     chunk_stores::ChunkTable,
-    rights::may_read,
+    rights::{may_read, token_sender},
     shown::{Shown, shown_error},
     status::Status,
+    tokens::TokenError,
 };
 
 /// Status and answer of a request that failed.
@@ -70,11 +71,25 @@ async fn refreshed_root(
     extensions: &Extensions,
 ) -> Result<Value, Refused> {
     let stores = status.chunk_stores().ok_or_else(|| not_serving(status))?;
-    let table = stores.get(name).ok_or_else(|| {
+    let missing = || {
         let why = format!("no table of kind chunks is called `{}`", Shown(name));
         refused(StatusCode::NOT_FOUND, why)
-    })?;
-    if !may_read(extensions, name) {
+    };
+    let sender = token_sender(extensions);
+    if let Some(sender) = sender {
+        let may_read = sender.may_read(name).await.map_err(|error| {
+            let code = match error {
+                TokenError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::UNAUTHORIZED,
+            };
+            refused(code, error.to_string())
+        })?;
+        if !may_read {
+            return Err(missing());
+        }
+    }
+    let table = stores.get(name).ok_or_else(missing)?;
+    if sender.is_none() && !may_read(extensions, name) {
         let why = format!(
             "this user may not read the table {name}; expected one with the rules +get and \
              %R~{name}:*"

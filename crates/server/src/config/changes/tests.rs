@@ -34,7 +34,15 @@ fn every_setting_of_the_file_is_compared() {
 #[test]
 fn a_change_of_each_setting_is_found_alone() {
     // Those of the certificate need files, those of users, too: tests of the server have them.
-    let with_files = ["acl_file", "password_file", "tls_cert", "tls_client_ca", "tls_key"];
+    let with_files = [
+        "acl_file",
+        "password_file",
+        "tls_cert",
+        "tls_client_ca",
+        "tls_key",
+        "token_file",
+        "token_url",
+    ];
     // Those of traces need each other, and a build with the feature.
     let is_alone = |setting: &&Compared| {
         !with_files.contains(&setting.name) && !setting.name.starts_with("otel_")
@@ -43,7 +51,7 @@ fn a_change_of_each_setting_is_found_alone() {
         let value = match setting.name {
             "data" | "unix" => "x",
             "resp" | "http" => "127.0.0.1:1",
-            "http_hosts" => "cache.internal",
+            "http_hosts" | "token_audience" => "cache.internal",
             "http_threads" => "2",
             "http_url" => "https://cache.example.com",
             "http_url_lifetime" => "12h",
