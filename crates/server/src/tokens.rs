@@ -189,11 +189,12 @@ impl Reader {
                 Answer::Unavailable => Err(TokenError::Unavailable),
             },
         };
-        let counter = match checked {
-            Ok(true) => &self.metrics.accepted,
-            _ => &self.metrics.refused,
-        };
-        counter.fetch_add(1, Relaxed);
+        match checked {
+            Ok(true) => _ = self.metrics.accepted.fetch_add(1, Relaxed),
+            // Counted as a failure of the endpoint.
+            Err(TokenError::Unavailable) => {}
+            Ok(false) | Err(_) => _ = self.metrics.refused.fetch_add(1, Relaxed),
+        }
         checked
     }
 }

@@ -40,6 +40,7 @@ fn a_change_of_each_setting_is_found_alone() {
         "tls_cert",
         "tls_client_ca",
         "tls_key",
+        "token_audience",
         "token_file",
         "token_url",
     ];
@@ -51,7 +52,7 @@ fn a_change_of_each_setting_is_found_alone() {
         let value = match setting.name {
             "data" | "unix" => "x",
             "resp" | "http" => "127.0.0.1:1",
-            "http_hosts" | "token_audience" => "cache.internal",
+            "http_hosts" => "cache.internal",
             "http_threads" => "2",
             "http_url" => "https://cache.example.com",
             "http_url_lifetime" => "12h",
