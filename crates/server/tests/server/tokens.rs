@@ -186,7 +186,7 @@ fn an_endpoint_is_asked_once_for_a_token_and_a_store() {
     let root = || Calls::new().root(http, Some("Bearer opaque"));
     thread::scope(|scope| {
         let asking: Vec<_> = (0..8).map(|_| scope.spawn(root)).collect();
-        asking.into_iter().for_each(|one| drop(one.join().unwrap().unwrap()));
+        asking.into_iter().for_each(|one| assert_eq!(one.join().unwrap().unwrap(), 20));
     });
     assert_eq!(count.load(Relaxed), 1);
     let refused = Calls::new().list_table_files(http, "other", Some("Bearer opaque")).unwrap_err();
