@@ -5,8 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use axum::http::HeaderMap;
 use busload_calls::CallTimes;
 use busload_dolt::{Error, OpenStore, Store};
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tonic::Extensions;
+use tonic::{Extensions, Status};
 
 /// The server that mounts the protocol.
 pub trait Host: fmt::Debug + Send + Sync {
@@ -30,6 +31,10 @@ pub trait Host: fmt::Debug + Send + Sync {
 
     /// Returns which tables the sender of a request with these extensions may read.
     fn table_rights(&self, extensions: &Extensions) -> TableRights;
+
+    /// Returns who has to be asked about each store that the sender of a request with these
+    /// extensions wants to read: a client with a token. [`Host::table_rights`] says nothing of it.
+    fn reader(&self, extensions: &Extensions) -> Option<Arc<dyn StoreReader>>;
 
     /// Returns how long the key of a URL is valid, if it expires.
     fn url_lifetime(&self) -> Option<Duration>;
@@ -65,6 +70,12 @@ impl fmt::Debug for TableRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TableRights")
     }
+}
+
+/// Sender of a request whose right to a store may be known elsewhere.
+pub trait StoreReader: fmt::Debug + Send + Sync {
+    /// Returns whether the sender may read a store, which need not exist.
+    fn may_read<'a>(&'a self, store: &'a str) -> BoxFuture<'a, Result<bool, Status>>;
 }
 
 /// Repositories at some moment.

@@ -89,7 +89,7 @@ mod testing;
 use std::sync::Arc;
 
 pub use download::routes;
-pub use host::{DoltLayout, Host, KeyCheck, Repositories, Repository, TableRights};
+pub use host::{DoltLayout, Host, KeyCheck, Repositories, Repository, StoreReader, TableRights};
 pub use memory::ConnectionQuota;
 pub use service::{Service, service};
 pub use stats::{Download, Location, Method, RecordsOrigin, RemotesapiStats};

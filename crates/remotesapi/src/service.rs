@@ -86,7 +86,7 @@ impl Batched for LocationRequest {
 
 impl Service {
     /// Answers a call that has one request and one response.
-    async fn unary<M: RepositoryRequest, T>(
+    async fn unary<M: RepositoryRequest + Sync, T>(
         &self,
         method: Method,
         call: Request<M>,
@@ -96,7 +96,7 @@ impl Service {
         let answering = async {
             check_memory(call.extensions())?;
             let caller = self.remotesapi.caller(&call)?;
-            let target = self.remotesapi.target(call.get_ref(), &caller)?;
+            let target = self.remotesapi.readable_target(call.get_ref(), &caller).await?;
             answer(call.into_inner(), target).await
         };
         answering
@@ -120,7 +120,7 @@ impl Service {
     }
 
     /// Answers a streaming call request by request. Each request may name another repository.
-    fn streamed<M: RepositoryRequest + Send + 'static>(
+    fn streamed<M: RepositoryRequest + Send + Sync + 'static>(
         &self,
         method: Method,
         call: Request<Streaming<M>>,
@@ -134,16 +134,18 @@ impl Service {
         let caller = begin().inspect_err(|refusal| self.count_failure(method, refusal))?;
         let (memory, deadline) =
             (call.extensions().get::<CallMemory>().cloned(), *caller.deadline());
+        let caller = Arc::new(caller);
         let (asking, answering, service) = (self.clone(), self.clone(), self.clone());
         let request = move |message: Result<M, Refusal>| {
             let reservation = memory.as_ref().map(CallMemory::take_received);
-            asking.location_request(&message?, &caller, question, reservation)
+            let (asking, caller) = (asking.clone(), Arc::clone(&caller));
+            async move { asking.location_request(&message?, &caller, question, reservation).await }
         };
         let answer = move |batch: Vec<Arc<LocationRequest>>| {
             let service = answering.clone();
             async move { service.answers(batch).await }
         };
-        let answers = AnswerStream::new(call.into_inner().map(request), answer, deadline);
+        let answers = AnswerStream::new(call.into_inner().then(request).boxed(), answer, deadline);
         Ok(answers.inspect(move |answer| {
             if let Err(refusal) = answer {
                 service.count_failure(method, refusal);
@@ -151,14 +153,14 @@ impl Service {
         }))
     }
 
-    fn location_request<M: RepositoryRequest>(
+    async fn location_request<M: RepositoryRequest + Sync>(
         &self,
         message: &M,
         caller: &Caller,
         question: fn(&M) -> Result<Question, Refusal>,
         reservation: Option<Reservation>,
     ) -> Result<LocationRequest, Refusal> {
-        let target = self.remotesapi.target(message, caller)?;
+        let target = self.remotesapi.readable_target(message, caller).await?;
         Ok(LocationRequest {
             layout: target.layout().into(),
             target,

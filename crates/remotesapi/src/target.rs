@@ -16,7 +16,7 @@ use tonic::{Extensions, Request, Status as Refusal, metadata::MetadataMap};
 
 use crate::{
     Remotesapi,
-    host::{DoltLayout, Host, Repository, TableRights},
+    host::{DoltLayout, Host, Repository, StoreReader, TableRights},
     limits::ROOT_REFRESH_MAX,
     task,
     url::UrlBuilder,
@@ -64,6 +64,8 @@ pub struct Caller {
     deadline: Deadline,
     /// Tables that the client may read.
     rights: TableRights,
+    /// Who has to be asked about each store; none for users.
+    reader: Option<Arc<dyn StoreReader>>,
 }
 
 /// The repository that a message is for, the deadline of its answer, and the address under which
@@ -89,7 +91,29 @@ impl Remotesapi {
     ) -> Result<Caller, Refusal> {
         let deadline = Deadline::of(metadata, Duration::ZERO)?;
         let base = self.host.base_url(extensions, metadata.as_ref());
-        Ok(Caller { base, deadline, rights: self.host.table_rights(extensions) })
+        let (rights, reader) = (self.host.table_rights(extensions), self.host.reader(extensions));
+        Ok(Caller { base, deadline, rights, reader })
+    }
+
+    /// Finds the repository that a message is for, if the caller may read it. To a caller with a
+    /// token, others look as if they did not exist.
+    pub(crate) async fn readable_target(
+        &self,
+        message: &(impl RepositoryRequest + Sync),
+        caller: &Caller,
+    ) -> Result<Target, Refusal> {
+        let Some(reader) = &caller.reader else { return self.target(message, caller) };
+        let path = path(message)?;
+        let found = self.host.repositories().and_then(|all| find(&all, &path));
+        // Asked in any case: a wrong token does not learn which stores there are.
+        let name = found.as_ref().map_or(&*path, |repository| &repository.name);
+        if reader.may_read(name).await? && (found.is_some() || self.host.is_known(&path)) {
+            return self.target(message, caller);
+        }
+        Err(Refusal::not_found(format!(
+            "there is no chunk store `{}` that this token may read",
+            Shown(&path)
+        )))
     }
 
     /// Finds the repository that a message is for.

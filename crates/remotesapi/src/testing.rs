@@ -108,6 +108,10 @@ impl Host for TestHost {
         TableRights::new(|_| true)
     }
 
+    fn reader(&self, _extensions: &Extensions) -> Option<Arc<dyn crate::StoreReader>> {
+        None
+    }
+
     fn url_lifetime(&self) -> Option<Duration> {
         None
     }

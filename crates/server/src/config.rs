@@ -64,9 +64,10 @@ pub use units::{MemoryMax, Size, SnapshotLog, UrlLifetime, parse_duration};
 
 use crate::{
     failure::Failure,
-    http::{Access, Front, HostName, Names, SlowArguments},
+    http::{Access, Front, FrontMetrics, HostName, Names, SlowArguments},
     logger::{LogFormat, LogLevels},
     machine::Machine,
+    tokens::Tokens,
     users_file::AclFile,
 };
 use address::Listen;
@@ -254,7 +255,14 @@ fn resolve(
     let knows_clients =
         tls.as_ref().is_some_and(|identity| identity.files().client_authorities.is_some());
     check_open(&resp, http, asks_for_password || knows_clients)?;
-    let access = access(&users, http, password.as_ref(), options.http_url_lifetime);
+    let tokens = tokens(
+        options.token_file.as_deref(),
+        options.token_url,
+        &options.token_audience,
+        asks_for_password,
+        &mut warnings,
+    )?;
+    let access = access(&users, http, password.as_ref(), options.http_url_lifetime, tokens);
     // Clients of HTTP who need no password may not read the keys and values of a server with one.
     let slow_arguments = match asks_for_password && !access.asks() {
         true => SlowArguments::LeftOut,
@@ -387,12 +395,42 @@ fn access(
     http: Option<SocketAddr>,
     password: Option<&Password>,
     lifetime: Option<UrlLifetime>,
+    tokens: Option<Arc<Tokens>>,
 ) -> Access {
-    if !users.has_file() && (password.is_none() || !http.is_some_and(is_open)) {
+    let is_asked = users.has_file() || tokens.is_some();
+    if !is_asked && (password.is_none() || !http.is_some_and(is_open)) {
         return Access::default();
     }
     let lifetime = lifetime.unwrap_or(UrlLifetime::DEFAULT).0;
-    Access::of_users(Arc::clone(users), password.map(|password| &*password.bytes), lifetime)
+    Access::of_users(Arc::clone(users), password.map(|password| &*password.bytes), lifetime, tokens)
+}
+
+/// Verifier of tokens, if a file or an endpoint is set.
+fn tokens(
+    file: Option<&Path>,
+    url: Option<HttpUrl>,
+    audiences: &[HostName],
+    asks_for_password: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Arc<Tokens>>, Failure> {
+    if file.is_none() && url.is_none() {
+        let unused = "token_audience has no effect; expected token_file or token_url beside it";
+        return if audiences.is_empty() { Ok(None) } else { Err(Failure::usage(unused)) };
+    }
+    if !asks_for_password {
+        return Err(Failure::usage(
+            "tokens would protect nothing: clients without one may read everything; expected a \
+             password (--password-file) or a file of users (--acl-file) whose user default has one \
+             or is off",
+        ));
+    }
+    let url = url.map(HttpUrl::into_text);
+    if url.as_ref().is_some_and(|url| url.starts_with("http://")) {
+        warnings.push("token_url is not https: tokens are sent to it unencrypted".to_owned());
+    }
+    let audiences = audiences.iter().map(|name| name.text().to_owned()).collect();
+    let tokens = Tokens::new(file, url, audiences).map_err(Failure::usage)?;
+    Ok(Some(Arc::new(tokens)))
 }
 
 /// Settings of the HTTP front.
@@ -404,7 +442,9 @@ fn front(
 ) -> Front {
     let url = url.map(HttpUrl::into_text);
     let names = Names::new(hosts, url.as_deref(), tls.is_some());
-    Front { names, url, access, tls, ..Front::default() }
+    let tokens = access.tokens().map(|tokens| Arc::clone(tokens.metrics())).unwrap_or_default();
+    let metrics = Arc::new(FrontMetrics { tokens, ..FrontMetrics::default() });
+    Front { names, url, access, tls, metrics, ..Front::default() }
 }
 
 fn parse_default(text: &str) -> Listen {

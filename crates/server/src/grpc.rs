@@ -33,7 +33,7 @@ use tonic::{Status as Refusal, body::Body, server::NamedService, service::Routes
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use crate::{shown::Shown, status::Status};
+use crate::{shown::Shown, status::Status, tokens::TokenError};
 
 const DESCRIPTORS_ARE_VALID: &str = "the descriptors are the compiler's own";
 
@@ -111,4 +111,12 @@ pub async fn nothing_here(request: Request) -> Response {
         return Refusal::unimplemented(message).into_http::<Body>().into_response();
     }
     StatusCode::NOT_FOUND.into_response()
+}
+
+/// Returns how a call fails whose token is not taken.
+pub fn token_refusal(error: TokenError) -> Refusal {
+    match error {
+        TokenError::Unavailable => Refusal::unavailable(error.to_string()),
+        _ => Refusal::unauthenticated(error.to_string()),
+    }
 }

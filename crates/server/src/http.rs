@@ -46,8 +46,9 @@ use std::{
 
 use tokio::runtime::{Builder, Runtime};
 
-pub use access::{Access, basic};
+pub use access::{Access, TokenSender, basic};
 pub use front::Front;
+pub use front_metrics::FrontMetrics;
 pub use limits::CONNECTION_COUNT_LIMIT;
 pub use names::{HostName, Names};
 pub use stats_api::SlowArguments;

@@ -35,6 +35,7 @@ mod shown;
 mod signals;
 mod sources;
 mod status;
+mod tokens;
 mod traces;
 mod users_file;
 

@@ -106,6 +106,7 @@ impl Reloader {
         self.apply_settings(&found, &new, server, &mut report);
         self.read_certificate(&found, &mut report);
         self.read_users(&found, server, &mut report);
+        self.read_tokens(&found, &mut report);
         let mut fixed: Vec<String> = found.fixed.iter().map(ToString::to_string).collect();
         fixed.extend(self.apply_tables(&found.tables, &new, server, &mut report));
         report.needs_restart(fixed);
@@ -179,6 +180,19 @@ impl Reloader {
                 identity.files().certificate.display()
             )),
             Err(error) => report.refused.push(format!("the certificate stays as it was: {error}")),
+        }
+    }
+
+    /// Reads the file of tokens again, if it is still the same one.
+    fn read_tokens(&self, found: &Changes, report: &mut Report) {
+        let Some(tokens) = self.running.front.access.tokens() else { return };
+        if found.fixed.iter().any(|name| name.starts_with("token_")) {
+            return;
+        }
+        match tokens.reload() {
+            Ok(true) => report.done.push("the tokens are those of their file".to_owned()),
+            Ok(false) => report.done.push("answers about tokens are forgotten".to_owned()),
+            Err(error) => report.refused.push(format!("the tokens stay as they were: {error}")),
         }
     }
 

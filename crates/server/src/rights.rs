@@ -7,11 +7,22 @@ use axum::http::Extensions;
 use busload_acl::{Need, User};
 use busload_pipeline::command::command_list;
 
+use crate::http::TokenSender;
+
 /// Returns whether the sender of a request with these extensions may read all of a table.
 pub fn may_read(extensions: &Extensions, table: &str) -> bool {
+    // What a token may read, its sender says ([`token_sender`]).
+    if token_sender(extensions).is_some() {
+        return false;
+    }
     // Where nobody is asked who they are, there is no user.
     let Some(user) = extensions.get::<Arc<User>>() else { return true };
     user.is_unrestricted() || may_run(user, "get") && may_read_table(user, table)
+}
+
+/// Returns the sender of a request with a token, who is no user.
+pub fn token_sender(extensions: &Extensions) -> Option<&TokenSender> {
+    extensions.get()
 }
 
 /// Returns whether a user may run a command (`get`, `slowlog|get`).

@@ -48,7 +48,7 @@ use OnReload::{Applied, ContentsRead, Restart};
 
 /// All settings outside tables.
 #[rustfmt::skip]
-const SETTINGS: [Compared; 26] = [
+const SETTINGS: [Compared; 29] = [
     compared("acl_file", ContentsRead, |a, b| a.given.acl_file == b.given.acl_file),
     compared("client_reply_bytes", Applied,
         |a, b| a.settings.client_reply_bytes == b.settings.client_reply_bytes),
@@ -87,6 +87,10 @@ const SETTINGS: [Compared; 26] = [
     compared("tls_client_ca", ContentsRead,
         |a, b| a.given.tls_client_ca == b.given.tls_client_ca),
     compared("tls_key", ContentsRead, |a, b| a.given.tls_key == b.given.tls_key),
+    compared("token_audience", Restart,
+        |a, b| a.given.token_audience == b.given.token_audience),
+    compared("token_file", ContentsRead, |a, b| a.given.token_file == b.given.token_file),
+    compared("token_url", Restart, |a, b| a.given.token_url == b.given.token_url),
     compared("unix", Restart, |a, b| a.unix == b.unix),
 ];
 

@@ -24,7 +24,7 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 26] = [
+pub const OPTION_KEYS: [&str; 29] = [
     "acl_file",
     "client_reply_bytes",
     "data",
@@ -50,6 +50,9 @@ pub const OPTION_KEYS: [&str; 26] = [
     "tls_cert",
     "tls_client_ca",
     "tls_key",
+    "token_audience",
+    "token_file",
+    "token_url",
     "unix",
 ];
 
@@ -174,6 +177,30 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Fronts")]
     pub acl_file: Option<PathBuf>,
 
+    /// File of tokens, TOML: SHA-256 of bearer tokens and public keys of Dolt's clients, each with
+    /// patterns of the stores that it may read
+    ///
+    /// Everybody must not be able to read the file. It needs a password or a file of users.
+    #[arg(long, value_name = "FILE", help_heading = "Fronts")]
+    pub token_file: Option<PathBuf>,
+
+    /// URL that is asked by POST whether a token, which is not in the file of tokens, may read a
+    /// store
+    ///
+    /// Its answers are kept for some time. It needs a password or a file of users.
+    #[arg(
+        long,
+        value_name = "URL",
+        value_parser = SecretArgument::<HttpUrl>::default(),
+        help_heading = "Fronts"
+    )]
+    pub token_url: Option<HttpUrl>,
+
+    /// Audience that tokens signed by Dolt's clients must be for: the host of the remote's URL; may
+    /// be given several times [default: the host that a client asks for]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Fronts")]
+    pub token_audience: Vec<HostName>,
+
     /// PEM file with the server's certificate and those behind it: Redis clients, gRPC and HTTP use
     /// TLS 1.2 or 1.3 on every TCP address
     ///
@@ -271,6 +298,11 @@ impl Options {
             self.http_hosts = values.iter().map(|value| value.parse()).collect::<Result<_, _>>()?;
             return Ok(());
         }
+        if key == "token_audience" {
+            self.token_audience =
+                values.iter().map(|value| value.parse()).collect::<Result<_, _>>()?;
+            return Ok(());
+        }
         let [value] = values else { return Err(format!("`{key}` takes one value")) };
         match key {
             "data" => self.data = Some(path(value)?),
@@ -288,6 +320,8 @@ impl Options {
             "tls_cert" => self.tls_cert = Some(path(value)?),
             "tls_key" => self.tls_key = Some(path(value)?),
             "tls_client_ca" => self.tls_client_ca = Some(path(value)?),
+            "token_file" => self.token_file = Some(path(value)?),
+            "token_url" => self.token_url = Some(value.parse()?),
             "memory_max" => self.memory_max = Some(value.parse()?),
             "snapshot_cpu" => self.snapshot_cpu = Some(parse_percent(value)?),
             "snapshot_log" => self.snapshot_log = Some(value.parse()?),
@@ -334,6 +368,13 @@ impl Options {
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
+            token_file: self.token_file.or(other.token_file),
+            token_url: self.token_url.or(other.token_url),
+            token_audience: if self.token_audience.is_empty() {
+                other.token_audience
+            } else {
+                self.token_audience
+            },
             memory_max: self.memory_max.or(other.memory_max),
             snapshot_cpu: self.snapshot_cpu.or(other.snapshot_cpu),
             snapshot_log: self.snapshot_log.or(other.snapshot_log),
@@ -388,12 +429,12 @@ mod tests {
         for key in OPTION_KEYS {
             let mut options = Options::default();
             let value = match key {
-                "data" | "unix" | "password_file" | "acl_file" => "x",
+                "data" | "unix" | "password_file" | "acl_file" | "token_file" => "x",
                 "http_url_lifetime" => "12h",
                 "resp" | "http" => "127.0.0.1:1",
-                "http_hosts" => "cache.internal",
+                "http_hosts" | "token_audience" => "cache.internal",
                 "net_threads" | "http_threads" => "1",
-                "http_url" | "otel_endpoint" => "https://cache.example.com",
+                "http_url" | "token_url" | "otel_endpoint" => "https://cache.example.com",
                 "otel_sample" => "5%",
                 "log_level" => "info",
                 "log_format" => "json",

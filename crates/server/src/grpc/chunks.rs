@@ -21,10 +21,11 @@ use super::{
     answer,
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
+    token_refusal,
 };
 use crate::{
     chunk_sets::{NotServed, ServedStore},
-    rights::may_read,
+    rights::{may_read, token_sender},
     shown::Shown,
     status::Status,
     traces::CallSpan,
@@ -50,7 +51,7 @@ impl Chunks {
         Self { status, permits: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
     }
 
-    fn target<M>(&self, name: &str, call: &Request<M>) -> Result<Target, Refusal> {
+    async fn target<M: Sync>(&self, name: &str, call: &Request<M>) -> Result<Target, Refusal> {
         let Some(stores) = self.status.chunk_stores() else {
             return Err(Refusal::unavailable("busload is starting"));
         };
@@ -60,8 +61,15 @@ impl Chunks {
                 Shown(name)
             ))
         };
+        let sender = token_sender(call.extensions());
+        // Asked before the store is looked for: a wrong token does not learn which there are.
+        if let Some(sender) = sender
+            && !sender.may_read(name).await.map_err(token_refusal)?
+        {
+            return Err(unknown());
+        }
         // Whoever may not read a store does not learn whether it exists.
-        if stores.knows(name) && !may_read(call.extensions(), name) {
+        if sender.is_none() && stores.knows(name) && !may_read(call.extensions(), name) {
             return Err(Refusal::permission_denied(format!(
                 "store: this user may not read the table {name}; expected one with the rules +get \
                  and %R~{name}:*"
@@ -188,7 +196,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<GetChunkResponse>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
         let span = self.span("GetChunk", &target, &call);
         let timer = target.timer(TimedCall::GetChunk);
@@ -206,7 +214,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<Answers<Store>>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
         let span = self.span("GetChunks", &target, &call);
@@ -230,7 +238,7 @@ impl chunks_server::Chunks for Chunks {
         call: Request<HasChunksRequest>,
     ) -> Result<Response<HasChunksResponse>, Refusal> {
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         let asked: Vec<_> =
             addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
         let span = self.span("HasChunks", &target, &call);
@@ -247,7 +255,7 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<GetDictionaryResponse>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
-        let target = self.target(&message.store, &call)?;
+        let target = self.target(&message.store, &call).await?;
         let id = answer::dictionary_id(&message.dictionary_id)?;
         let request = target.request(Form::Contents, false);
         let found = target

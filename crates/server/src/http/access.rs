@@ -14,6 +14,9 @@
 //!                      |            chunks check the table
 //! ```
 //!
+//! **Tokens** (`crate::tokens`) are `Bearer` without a colon. Their senders are no users: they may
+//! call what reads stores ([`Caller::Reader`]), and the handlers ask for each store.
+//!
 //! The guard wraps the router, so that no path can be forgotten. Credentials are `Basic`, or
 //! `Bearer USER:PASSWORD`. Without a file of users any name stands for `default`, whose password is
 //! that of the configuration. After a few wrong passwords an address may try one a second
@@ -42,6 +45,7 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
 use busload_acl::{Attempt, DEFAULT, User, Users};
+use busload_io::{Clock, RealClock};
 use busload_pipeline::{
     limits::VERIFICATION_TRIES,
     password_limiter::{ClientAddress, PasswordLimiter, whole_seconds},
@@ -53,10 +57,14 @@ use tokio::time::Instant;
 use tonic::{Status as Refusal, body::Body};
 
 use super::{
-    front::Front,
+    front::{Front, RequestedHost},
     routes::{self, Caller},
 };
-use crate::{grpc, rights::may_run};
+use crate::{
+    grpc,
+    rights::may_run,
+    tokens::{Reader, TokenError, Tokens},
+};
 
 /// Value of `WWW-Authenticate` in a refusal (RFC 7617).
 const CHALLENGE: &str = "Basic realm=\"busload\"";
@@ -82,6 +90,7 @@ pub struct Access(Option<Arc<Guarded>>);
 
 struct Guarded {
     users: Arc<Users>,
+    tokens: Option<Arc<Tokens>>,
     /// MAC that makes the keys of downloads.
     keys: Code,
     lifetime: Duration,
@@ -116,6 +125,26 @@ impl Visitor {
     }
 }
 
+/// Sender of a request with a token. It is in the request's extensions.
+#[derive(Clone, Debug)]
+pub struct TokenSender {
+    reader: Reader,
+    access: Access,
+    address: ClientAddress,
+}
+
+impl TokenSender {
+    /// Returns whether the sender may read a store, which need not exist. A token that the endpoint
+    /// does not know counts as a guess.
+    pub async fn may_read(&self, store: &str) -> Result<bool, TokenError> {
+        let checked = self.reader.may_read(store).await;
+        if checked == Err(TokenError::Unknown) {
+            self.access.note_wrong(self.address);
+        }
+        checked
+    }
+}
+
 /// Reason why a client may not ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -129,6 +158,10 @@ pub enum Denied {
     TooMany(u64),
     /// Too many passwords wait to be verified.
     Busy,
+    /// The token is not taken.
+    Token(TokenError),
+    /// Tokens have no rights to this path.
+    NotForTokens,
     /// The user may not run the command that shows or does as much.
     Forbidden(Box<str>, &'static str),
 }
@@ -136,13 +169,19 @@ pub enum Denied {
 impl Access {
     /// Makes a check of users. Keys of downloads are valid for about `lifetime`; their secret is
     /// derived from the password, if there is one.
-    pub fn of_users(users: Arc<Users>, password: Option<&[u8]>, lifetime: Duration) -> Self {
+    pub fn of_users(
+        users: Arc<Users>,
+        password: Option<&[u8]>,
+        lifetime: Duration,
+        tokens: Option<Arc<Tokens>>,
+    ) -> Self {
         let secret = match password {
             Some(password) => derived(password, KEY_PURPOSE, KEY_DERIVATION_STEPS),
             None => busload_acl::random(),
         };
         Self(Some(Arc::new(Guarded {
             users,
+            tokens,
             keys: code(&secret),
             lifetime,
             guesses: Mutex::default(),
@@ -155,7 +194,7 @@ impl Access {
     pub fn asking(password: &[u8]) -> Self {
         let commands = busload_pipeline::command::command_list().clone();
         let users = Users::open(commands, Some(password), None).unwrap();
-        Self::of_users(Arc::new(users), Some(password), Duration::from_secs(3600))
+        Self::of_users(Arc::new(users), Some(password), Duration::from_secs(3600), None)
     }
 
     /// Returns whether clients must say who they are.
@@ -176,6 +215,40 @@ impl Access {
         };
         let (name, password) = credentials(given.as_bytes()).ok_or(Denied::Unknown)?;
         guarded.user(&name, &password, visitor).await.map(Some)
+    }
+
+    /// Returns the verifier of tokens, if there is one.
+    pub fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.0.as_ref()?.tokens.as_ref()
+    }
+
+    /// Checks the token in these headers, if there is one: `Bearer` without a colon.
+    fn check_token(
+        &self,
+        headers: &HeaderMap,
+        host: Option<&str>,
+        visitor: &Visitor,
+        now: Duration,
+    ) -> Option<Result<TokenSender, Denied>> {
+        let guarded = self.0.as_ref()?;
+        let tokens = guarded.tokens.as_ref()?;
+        let token = token(headers.get(header::AUTHORIZATION)?.as_bytes())?;
+        if let Some(wait) = guarded.guesses().wait(visitor.address, guarded.started.elapsed()) {
+            return Some(Err(Denied::TooMany(whole_seconds(wait))));
+        }
+        let found = tokens.reader(token, host, now);
+        if found.is_err() {
+            self.note_wrong(visitor.address);
+        }
+        let sender =
+            |reader| TokenSender { reader, access: self.clone(), address: visitor.address };
+        Some(found.map(sender).map_err(Denied::Token))
+    }
+
+    fn note_wrong(&self, address: ClientAddress) {
+        if let Some(guarded) = &self.0 {
+            guarded.guesses().note_wrong(address, guarded.started.elapsed());
+        }
     }
 
     /// Returns the key for the URLs of a table's downloads, with which clients send no credentials;
@@ -296,6 +369,11 @@ impl fmt::Display for Denied {
             Self::Missing => "this server asks for a password",
             Self::Unknown => "these credentials are of another kind than this server takes",
             Self::Wrong => "this is not the password of a user of this server",
+            Self::Token(error) => return error.fmt(f),
+            Self::NotForTokens => {
+                return f
+                    .write_str("a token gives no right to this; expected a user of this server");
+            }
             Self::Busy => {
                 return f.write_str("too many passwords wait to be verified; try again later");
             }
@@ -327,7 +405,9 @@ impl Denied {
         if grpc::is_call(headers) {
             let refusal = match self {
                 Self::TooMany(_) | Self::Busy => Refusal::resource_exhausted(self.to_string()),
-                Self::Forbidden(..) => Refusal::permission_denied(self.to_string()),
+                Self::Forbidden(..) | Self::NotForTokens => {
+                    Refusal::permission_denied(self.to_string())
+                }
                 _ => Refusal::unauthenticated(self.to_string()),
             };
             return refusal.into_http::<Body>().into_response();
@@ -338,7 +418,7 @@ impl Denied {
                 .into_response();
         }
         let refused = match self {
-            Self::Forbidden(..) => Some(StatusCode::FORBIDDEN),
+            Self::Forbidden(..) | Self::NotForTokens => Some(StatusCode::FORBIDDEN),
             Self::Busy => Some(StatusCode::SERVICE_UNAVAILABLE),
             _ => None,
         };
@@ -362,9 +442,24 @@ pub async fn guard(
         metrics.foreign_refused.fetch_add(1, Ordering::Relaxed);
         return foreign.into_response(request.headers());
     }
-    let checked = match routes::caller(request.uri().path()) {
+    let caller = routes::caller(request.uri().path());
+    let host = request.extensions().get::<RequestedHost>().and_then(|host| host.0.as_ref());
+    let host = host.map(ToString::to_string);
+    let by_token = match caller {
+        Caller::Anybody | Caller::UrlKey => None,
+        _ => access.check_token(request.headers(), host.as_deref(), &visitor, since_1970()),
+    };
+    let by_token = by_token.map(|checked| match caller {
+        Caller::Reader => checked,
+        _ => checked.and(Err(Denied::NotForTokens)),
+    });
+    let checked = match caller {
+        _ if by_token.is_some() => by_token.transpose().map(|sender| {
+            sender.map(|sender| request.extensions_mut().insert(sender));
+            None
+        }),
         Caller::Anybody | Caller::UrlKey => Ok(None),
-        Caller::AnyUser => access.check(request.headers(), &visitor).await,
+        Caller::AnyUser | Caller::Reader => access.check(request.headers(), &visitor).await,
         Caller::May(command) => access.check(request.headers(), &visitor).await.and_then(|user| {
             user.as_ref().map_or(Ok(()), |user| check_right(user, command)).map(|()| user)
         }),
@@ -379,9 +474,11 @@ pub async fn guard(
         Err(denied) => {
             match denied {
                 Denied::Missing => {}
-                Denied::Unknown | Denied::Wrong | Denied::Forbidden(..) => {
-                    _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed)
-                }
+                Denied::Unknown
+                | Denied::Wrong
+                | Denied::Token(_)
+                | Denied::NotForTokens
+                | Denied::Forbidden(..) => _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed),
                 Denied::TooMany(_) | Denied::Busy => {
                     _ = metrics.auth_refused.fetch_add(1, Ordering::Relaxed)
                 }
@@ -395,6 +492,18 @@ pub async fn guard(
 pub fn basic(user: &str, password: &[u8]) -> String {
     let text = [user.as_bytes(), b":", password].concat();
     format!("{BASIC} {}", BASE64_STANDARD.encode(text))
+}
+
+/// Returns the token in the value of `Authorization`: user and password have a colon between them.
+fn token(value: &[u8]) -> Option<&str> {
+    let (scheme, token) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case(BEARER) && !token.contains(':')).then_some(token)
+}
+
+fn since_1970() -> Duration {
+    let ms = RealClock::new().wall_ms();
+    Duration::from_millis(u64::try_from(ms).unwrap_or_default())
 }
 
 /// Returns user and password in the value of `Authorization`.

@@ -8,14 +8,20 @@ use std::{
 use axum::http::{Extensions, HeaderMap};
 use busload_dolt::Error;
 use busload_io::{Clock, RealClock};
-use busload_remotesapi::{Host, KeyCheck, Repositories, Repository, TableRights};
+use busload_remotesapi::{Host, KeyCheck, Repositories, Repository, StoreReader, TableRights};
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::runtime::Handle;
+use tonic::Status as Refusal;
 
-use super::front::{Front, RequestedHost};
+use super::{
+    access::TokenSender,
+    front::{Front, RequestedHost},
+};
 use crate::{
     chunk_sets::{NotServed, ServedStore},
     chunk_stores::Tables,
-    rights::may_read,
+    grpc::token_refusal,
+    rights::{may_read, token_sender},
     status::Status,
 };
 
@@ -74,7 +80,15 @@ impl Host for DoltHost {
         self.status.chunk_stores().is_some_and(|stores| stores.knows(name))
     }
 
+    fn reader(&self, extensions: &Extensions) -> Option<Arc<dyn StoreReader>> {
+        Some(Arc::new(token_sender(extensions)?.clone()))
+    }
+
     fn table_rights(&self, extensions: &Extensions) -> TableRights {
+        // Of a token the reader is asked.
+        if token_sender(extensions).is_some() {
+            return TableRights::new(|_| true);
+        }
         let extensions = extensions.clone();
         TableRights::new(move |name| may_read(&extensions, name))
     }
@@ -102,6 +116,12 @@ impl Host for DoltHost {
 
     fn wall_ms(&self) -> i64 {
         RealClock::new().wall_ms()
+    }
+}
+
+impl StoreReader for TokenSender {
+    fn may_read<'a>(&'a self, store: &'a str) -> BoxFuture<'a, Result<bool, Refusal>> {
+        async move { TokenSender::may_read(self, store).await.map_err(token_refusal) }.boxed()
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::{
 
 use busload_tls::Identity;
 
+use crate::tokens::TokenMetrics;
+
 /// Counters of all connections together.
 #[derive(Debug, Default)]
 pub struct FrontMetrics {
@@ -32,6 +34,8 @@ pub struct FrontMetrics {
     /// Requests whose password was not checked, because too many wrong ones came from their
     /// address.
     pub auth_refused: AtomicU64,
+    /// Counters of tokens.
+    pub tokens: Arc<TokenMetrics>,
     /// Requests refused because they asked for a foreign host, or came from a page of another site.
     pub foreign_refused: AtomicU64,
 }

@@ -30,6 +30,13 @@ const LOCALHOST: &str = "localhost";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
+impl HostName {
+    /// Returns the name.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Host names from the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Names {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{grpc, status::Status};
 
-use Caller::{AnyUser, Anybody, May, UrlKey};
+use Caller::{AnyUser, Anybody, May, Reader, UrlKey};
 use Mount::{Below, Page};
 use WhenFull::{Answered, Refused};
 
@@ -53,6 +53,8 @@ pub enum Caller {
     Anybody,
     /// Users. What they may read, the handler checks.
     AnyUser,
+    /// Users, and clients with tokens. What they may read, the handler checks.
+    Reader,
     /// Users who may run this command, which shows or does as much.
     May(&'static str),
     /// Clients with the key of the table in the URL, which the handler checks.
@@ -101,7 +103,7 @@ static ROUTES: &[Route] = &[
         post(cache_api::act).with_state(served.status())
     })),
     // Hints that a store has changed, from who may read it.
-    route("/api/stores/{name}/refresh", AnyUser, Page(|served| {
+    route("/api/stores/{name}/refresh", Reader, Page(|served| {
         post(stores_api::refresh).with_state(served.status())
     })),
     route("/api/events/s3", AnyUser, Page(|served| {
@@ -112,9 +114,9 @@ static ROUTES: &[Route] = &[
         remotesapi::routes(&served.remotesapi)
     })),
     // Services of gRPC.
-    service("/busload.v1.Chunks",
+    readers("/busload.v1.Chunks",
         grpc::limits::REQUEST_BYTES_MAX, Refused, Below(|served| grpc::chunks(&served.status))),
-    service("/dolt.services.remotesapi.v1alpha1.ChunkStoreService",
+    readers("/dolt.services.remotesapi.v1alpha1.ChunkStoreService",
         remotesapi::limits::REQUEST_BYTES_MAX, Refused, Below(|served| {
             grpc::router(grpc::services().add_service(remotesapi::service(&served.remotesapi)))
         })),
@@ -140,6 +142,16 @@ const fn service(
     mount: Mount,
 ) -> Route {
     Route { path, caller: AnyUser, message_bytes_max, when_full, mount }
+}
+
+/// Creates the route of a service that clients with tokens may call, too.
+const fn readers(
+    path: &'static str,
+    message_bytes_max: usize,
+    when_full: WhenFull,
+    mount: Mount,
+) -> Route {
+    Route { path, caller: Reader, message_bytes_max, when_full, mount }
 }
 
 /// Mounts all routes behind the check of access.

@@ -29,9 +29,10 @@ use super::{
 };
 use crate::{
     chunk_sets::{NotServed, ServedStore},
-    rights::may_read,
+    rights::{may_read, token_sender},
     shown::{Shown, shown_error},
     status::Status,
+    tokens::TokenError,
 };
 
 /// Status and answer of a request that failed.
@@ -74,10 +75,23 @@ async fn refreshed_root(
         let why = format!("no table of kind chunks is called `{}`", Shown(name));
         refused(StatusCode::NOT_FOUND, why)
     };
+    let sender = token_sender(extensions);
+    if let Some(sender) = sender {
+        let may_read = sender.may_read(name).await.map_err(|error| {
+            let code = match error {
+                TokenError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::UNAUTHORIZED,
+            };
+            refused(code, error.to_string())
+        })?;
+        if !may_read {
+            return Err(unknown());
+        }
+    }
     if !stores.knows(name) {
         return Err(unknown());
     }
-    if !may_read(extensions, name) {
+    if sender.is_none() && !may_read(extensions, name) {
         let why = format!(
             "this user may not read the table {name}; expected one with the rules +get and \
              %R~{name}:*"

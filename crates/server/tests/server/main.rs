@@ -34,6 +34,7 @@ mod start;
 mod stopped;
 mod support;
 mod tls;
+mod tokens;
 mod top;
 #[cfg(feature = "otel")]
 mod traces;

@@ -34,7 +34,16 @@ fn every_setting_of_the_file_is_compared() {
 #[test]
 fn a_change_of_each_setting_is_found_alone() {
     // Those of the certificate need files, those of users, too: tests of the server have them.
-    let with_files = ["acl_file", "password_file", "tls_cert", "tls_client_ca", "tls_key"];
+    let with_files = [
+        "acl_file",
+        "password_file",
+        "tls_cert",
+        "tls_client_ca",
+        "tls_key",
+        "token_audience",
+        "token_file",
+        "token_url",
+    ];
     // Those of traces need each other, and a build with the feature.
     let is_alone = |setting: &&Compared| {
         !with_files.contains(&setting.name) && !setting.name.starts_with("otel_")

@@ -53,7 +53,7 @@ fn only_routes_that_say_so_ask_for_no_password() {
         ("/dolt/v1/", UrlKey),
         ("/dolt/v1", AnyUser),
         ("/dolt/v10/db", AnyUser),
-        ("/dolt.services.remotesapi.v1alpha1.ChunkStoreService/Root", AnyUser),
+        ("/dolt.services.remotesapi.v1alpha1.ChunkStoreService/Root", Reader),
         ("/healthz/", AnyUser),
         ("/", May(OPERATOR)),
         ("", AnyUser),
