@@ -33,6 +33,7 @@ use tokio::{
 use crate::{
     config::ChunksSettings,
     failure::Failure,
+    peers::Peers,
     sources::{self, ChunkQueue},
 };
 
@@ -57,6 +58,8 @@ pub struct ChunkStores {
     /// Tables of DynamoDB with the manifests of some stores.
     dynamo: DynamoTables,
     runtime: Mutex<StoresRuntime>,
+    /// Peers that cache the same stores.
+    peers: Option<Arc<Peers>>,
 }
 
 /// Chunk tables at some moment.
@@ -89,10 +92,11 @@ static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 impl ChunkStores {
     /// Starts to open all stores. Fails on a setting that makes no sense, or when another process
     /// uses a cache's directory.
-    pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
+    /// With peers the files of others are not brought to this disk.
+    pub fn start(settings: &[ChunksSettings], peers: Option<Arc<Peers>>) -> Result<Self, Failure> {
         let runtime = Mutex::new(StoresRuntime::Unneeded);
         let (tables, dynamo) = (RwLock::new(Arc::default()), DynamoTables::default());
-        let stores = Self { tables, dynamo, runtime };
+        let stores = Self { tables, dynamo, runtime, peers };
         for settings in settings {
             stores.add(stores.open(settings)?);
         }
@@ -105,6 +109,10 @@ impl ChunkStores {
         log::info!("table {}: {}", settings.name, settings.describe());
         let runtime = self.start_runtime()?;
         let store = start_store(settings, &runtime, self.dynamo.clone())?;
+        if let Some(peers) = self.peers.clone() {
+            let name = settings.name.clone();
+            store.fill_only(move |file| peers.view().is_mine(&name, &file.0));
+        }
         ChunkTable::start(settings, store, &runtime).map(Arc::new)
     }
 

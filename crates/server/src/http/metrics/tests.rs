@@ -5,6 +5,7 @@ use busload_calls::TimedCall;
 use busload_dolt::{DynamoStats, StoreStats, StoreStatus};
 use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
+use busload_peers::PeerCounts;
 use busload_pipeline::{command::lookup, latency::Family};
 use busload_postgres::TableStats;
 use busload_tls::{Files, Identity};
@@ -67,6 +68,7 @@ fn full_page() -> String {
         queue: times.clone(),
         service: times,
     }];
+    reading.peers = Some(PeerCounts::default());
     reading.log = Some(LogReading { stats, ..LogReading::default() });
     render_reading(&reading)
 }
