@@ -128,14 +128,14 @@ fn stages(reading: &Reading<'_>) -> Vec<Value> {
     stages.map(stage).collect()
 }
 
-/// Peers by state, and URLs that named one; none if this server is alone.
-fn peers(reading: &Reading<'_>) -> Option<Value> {
-    let counts = reading.peers?;
-    Some(json!({
+/// Peers by state, and URLs that named one.
+fn peers(reading: &Reading<'_>) -> Value {
+    let counts = reading.peers.unwrap_or_default();
+    json!({
         "alive": counts.alive,
         "suspect": counts.suspect,
         "urls": reading.status.remotesapi.peer_urls(),
-    }))
+    })
 }
 
 /// Lists what was asked for one by one, and the round trips that carried it.
