@@ -7,7 +7,9 @@ use std::{
 };
 
 use busload_chunks::{ChunkAddress, FileId, FileKind};
-use busload_objects::{Cache, CacheOptions, Progress, Remote, RemoteOptions};
+use busload_objects::{
+    Cache, CacheOptions, FillFilter, ObjectMeta, Progress, Remote, RemoteOptions,
+};
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
@@ -127,6 +129,13 @@ impl Store {
     /// Returns the URL of the object store, for messages.
     pub fn url(&self) -> &str {
         self.parts.lifecycle.url()
+    }
+
+    /// Brings only these table files to local disk from now on; the answer may change with time.
+    /// Called once, before the store is used. `is_wanted` must not block.
+    pub fn fill_only(&self, is_wanted: impl Fn(&FileId) -> bool + Send + Sync + 'static) {
+        let filter = FillFilter::new(move |meta| file_id(meta).is_none_or(|id| is_wanted(&id)));
+        self.parts.source.cache.fill_only(filter);
     }
 
     /// Waits for the first attempt to open the store, or for a later one that succeeded.
@@ -401,6 +410,11 @@ pub(crate) struct SharedParts {
 /// Returns the memory budget of stores that are being opened.
 pub(crate) fn opening_budget() -> Arc<MemoryBudget> {
     Arc::new(MemoryBudget::new(OPENING_BYTES_MAX))
+}
+
+/// Returns the id with which the name of a table file's object begins.
+fn file_id(object: &ObjectMeta) -> Option<FileId> {
+    object.name.rsplit('/').next()?.split('.').next()?.parse().ok()
 }
 
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 
 pub(crate) use self::context::CacheContext;
-pub use self::options::{CacheOptions, CacheStats, CachedObject, Progress};
+pub use self::options::{CacheOptions, CacheStats, CachedObject, FillFilter, Progress};
 use self::registry::Registry;
 use crate::{
     Error, Object, ObjectMeta, Remote,
@@ -68,6 +68,12 @@ impl Cache {
             let disk = self.disk.as_ref().map(|disk| disk.object(remote.url(), meta));
             Arc::new(Object::new(&self.context, remote, meta, disk))
         })
+    }
+
+    /// Brings only these objects to disk from now on. Called once, before the first read.
+    pub fn fill_only(&self, filter: FillFilter) {
+        // The first filter stays.
+        let _ = self.context.filter.set(filter);
     }
 
     /// Writes a sidecar: small bytes under a name (letters, digits, `-`, `.`), checksummed, never

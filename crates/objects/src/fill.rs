@@ -49,7 +49,7 @@ impl ObjectCore {
     /// Queues ranges that a reader wants and that are not on disk: their extents, or the whole
     /// object if it is small enough.
     pub(crate) fn touch(self: &Arc<Self>, ranges: &[Range<u64>], start: FillStart) {
-        if self.disk.is_none() || self.cache.fills.is_closed() {
+        if self.disk.is_none() || self.cache.fills.is_closed() || !self.is_filled() {
             return;
         }
         let now = Instant::now();

@@ -54,7 +54,7 @@ mod readahead;
 mod remote;
 mod stream;
 
-pub use cache::{Cache, CacheOptions, CacheStats, CachedObject, Progress};
+pub use cache::{Cache, CacheOptions, CacheStats, CachedObject, FillFilter, Progress};
 pub use error::Error;
 pub use object::Object;
 pub use read::{AccessHint, ReadOptions, Reading};

@@ -93,6 +93,11 @@ impl Object {
         self.core.is_present(&range)
     }
 
+    /// Returns whether reads and streams bring the object to disk: the filter of the cache decides.
+    pub fn is_filled(&self) -> bool {
+        self.core.is_filled()
+    }
+
     /// Brings the whole object to disk and waits for it. The result says how much is there: less
     /// than all if the disk does not take it.
     ///
@@ -151,6 +156,10 @@ impl ObjectCore {
     /// open.
     pub(crate) fn is_in_use(&self) -> bool {
         self.has_handle.load(Relaxed) && !self.cache.fills.is_closed()
+    }
+
+    pub(crate) fn is_filled(&self) -> bool {
+        self.cache.filter.get().is_none_or(|filter| filter.is_wanted(&self.meta))
     }
 
     /// Number of extents of the object.

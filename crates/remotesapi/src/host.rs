@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use axum::http::HeaderMap;
 use busload_calls::CallTimes;
 use busload_dolt::{Error, OpenStore, Store};
+use busload_peers::View;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tonic::{Extensions, Status};
@@ -21,6 +22,10 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// Returns scheme and authority, without a slash at the end, under which the sender of this
     /// request reaches the server; none if the request does not say.
     fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String>;
+
+    /// Returns which peers own which table files now; without peers the default view, in which
+    /// everything is this server's.
+    fn peers(&self) -> Arc<View>;
 
     /// Returns the repository of a name that [`Host::repositories`] need not list, because its
     /// store is opened when it is asked for; none if there is no such name. Does not wait.

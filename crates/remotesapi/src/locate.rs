@@ -92,7 +92,8 @@ pub async fn locate(
         target.within_deadline(store.locate(addresses, target.deadline().of_batch())).await?;
     match layout {
         Layout::Files => {
-            store.prefetch(&located);
+            // Clients get the others from the peers that own them.
+            store.prefetch(&of_own_files(target, &located));
             let mut chunks = ChunkLocations::none_of(addresses);
             chunks.add_files(target, &located).await?;
             Ok(chunks)
@@ -111,6 +112,14 @@ fn only(located: &Located, indexes: &[usize]) -> Located {
     Located { snapshot: Arc::clone(&located.snapshot), locations }
 }
 
+/// Returns the locations in files that belong to this server.
+fn of_own_files(target: &Target, located: &Located) -> Located {
+    let is_mine = |location: &Location| target.is_mine(&location.file);
+    let own = |location: &Option<Location>| location.clone().filter(is_mine);
+    let locations = located.locations.iter().map(own).collect();
+    Located { snapshot: Arc::clone(&located.snapshot), locations }
+}
+
 async fn in_bundles(
     encoder: Encoder<'_>,
     target: &Target,
@@ -118,7 +127,7 @@ async fn in_bundles(
 ) -> Result<ChunkLocations, Refusal> {
     let plan = BundlePlan::new(stored_chunks(located));
     let mut in_files = plan.in_files;
-    target.store().prefetch(&only(located, &in_files));
+    target.store().prefetch(&of_own_files(target, &only(located, &in_files)));
     let mut encoding = stream::iter(plan.groups)
         .map(|group| async move {
             let chunks = group.chunks.iter().map(|&index| addresses[index]).collect();

@@ -161,6 +161,7 @@ pub struct RemotesapiStats {
     downloads: Counters<{ Download::ALL.len() }>,
     sent_bytes: Counters<{ Download::ALL.len() }>,
     cut_off: Counters<{ Download::ALL.len() }>,
+    peer_urls: AtomicU64,
 }
 
 impl RemotesapiStats {
@@ -192,6 +193,16 @@ impl RemotesapiStats {
     /// Counts bytes of downloads that were handed to their connections.
     pub fn count_sent(&self, download: Download, bytes: u64) {
         self.sent_bytes.add(download as usize, bytes);
+    }
+
+    /// Counts a URL of a table file that names a peer, to which the client goes for the bytes.
+    pub fn count_peer_url(&self) {
+        self.peer_urls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many URLs named a peer.
+    pub fn peer_urls(&self) -> u64 {
+        self.peer_urls.load(Ordering::Relaxed)
     }
 
     /// Counts a download that this side cut off before it had sent all announced bytes.

@@ -6,7 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use busload_calls::{Deadline, Shown, status};
-use busload_dolt::{Snapshot, Store};
+use busload_dolt::{Snapshot, Store, TableFile};
+use busload_peers::View;
 use busload_proto::remotesapi::{
     GetDownloadLocsRequest, GetRepoMetadataRequest, HasChunksRequest, ListTableFilesRequest,
     RebaseRequest, RefreshTableFileUrlRequest, RepoId, RootRequest, StreamChunkLocationsRequest,
@@ -18,6 +19,7 @@ use crate::{
     Remotesapi,
     host::{DoltLayout, Host, Repository, StoreReader, TableRights},
     limits::ROOT_REFRESH_MAX,
+    stats::RemotesapiStats,
     task,
     url::UrlBuilder,
 };
@@ -64,7 +66,7 @@ pub struct Caller {
     deadline: Deadline,
     /// Tables that the client may read.
     rights: TableRights,
-    /// Who has to be asked about each store; none for users.
+    /// Reader that has to be asked about each store; none for users.
     reader: Option<Arc<dyn StoreReader>>,
 }
 
@@ -76,6 +78,8 @@ pub struct Target {
     repository: Arc<Repository>,
     deadline: Deadline,
     base: Option<String>,
+    peers: Arc<View>,
+    stats: Arc<RemotesapiStats>,
 }
 
 impl Remotesapi {
@@ -151,6 +155,8 @@ impl Remotesapi {
             deadline: caller.deadline.with_timeout(repository.timeout),
             repository,
             base: caller.base.clone(),
+            peers: self.host.peers(),
+            stats: Arc::clone(&self.stats),
         })
     }
 }
@@ -175,6 +181,11 @@ impl Target {
     /// Returns the kind of resource that clients get the repository's chunks from.
     pub fn layout(&self) -> DoltLayout {
         self.repository.layout
+    }
+
+    /// Returns whether a table file belongs to this server and not to a peer.
+    pub fn is_mine(&self, file: &TableFile) -> bool {
+        self.peers.is_mine(&self.repository.name, &file.id.0)
     }
 
     /// Returns the deadline of the answer.
@@ -246,7 +257,8 @@ impl Target {
             )
         })?;
         let table = self.repository.name.clone();
-        Ok(UrlBuilder { base, key: self.host.download_key(&table), table })
+        let (peers, stats) = (Arc::clone(&self.peers), Arc::clone(&self.stats));
+        Ok(UrlBuilder { base, key: self.host.download_key(&table), table, peers, stats })
     }
 }
 

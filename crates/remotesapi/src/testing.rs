@@ -12,6 +12,7 @@ use std::{
 
 use axum::http::HeaderMap;
 use busload_dolt::{ChunkAddress, Error, Occasion, Settings, Store};
+use busload_peers::View;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tonic::Extensions;
@@ -33,6 +34,7 @@ pub struct TestHost {
     repositories: OnceLock<Repositories>,
     runtime: Mutex<Option<Runtime>>,
     asks_for_keys: AtomicBool,
+    peers: Mutex<Arc<View>>,
 }
 
 /// Base URL of a request, in its extensions.
@@ -77,6 +79,11 @@ impl TestHost {
         self.asks_for_keys.store(true, Ordering::Relaxed);
     }
 
+    /// Has these peers from now on.
+    pub fn set_peers(&self, view: &Arc<View>) {
+        *self.peers.lock().unwrap() = Arc::clone(view);
+    }
+
     /// Returns the key of a table.
     pub fn key(table: &str) -> String {
         format!("key-of-{table}")
@@ -94,6 +101,10 @@ impl Host for TestHost {
 
     fn base_url(&self, extensions: &Extensions, _headers: &HeaderMap) -> Option<String> {
         extensions.get::<BaseUrl>()?.0.clone()
+    }
+
+    fn peers(&self) -> Arc<View> {
+        Arc::clone(&self.peers.lock().unwrap())
     }
 
     fn open_repository(&self, _name: &str) -> Result<Option<Arc<Repository>>, Error> {

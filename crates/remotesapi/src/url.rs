@@ -12,8 +12,13 @@
 //! of the records' lengths and checksums, which tells a bundle that was encoded differently from
 //! the advertised one, and of 20 bytes for each chunk.
 
+use std::sync::Arc;
+
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use busload_dolt::{ChunkAddress, FileId, FileKind, TableFile};
+use busload_peers::{Owner, View};
+
+use crate::stats::RemotesapiStats;
 
 /// Prefix of all paths of downloads.
 pub const PREFIX: &str = "/dolt/v1";
@@ -101,7 +106,8 @@ impl BundleId {
     }
 }
 
-/// Builder of the URLs of one table.
+/// Builder of the URLs of one table. A table file is downloaded from the peer that owns it, a
+/// bundle from the server that encoded it.
 #[derive(Clone, Debug)]
 pub struct UrlBuilder {
     /// Scheme and authority under which the client reaches the server.
@@ -109,22 +115,40 @@ pub struct UrlBuilder {
     pub table: String,
     /// Key that the URLs carry, if the server asks for a password.
     pub key: Option<String>,
+    /// Owners of table files, as they were when the request came.
+    pub peers: Arc<View>,
+    pub stats: Arc<RemotesapiStats>,
 }
 
 impl UrlBuilder {
     /// Returns the URL under which a resource can be downloaded.
     pub fn url(&self, resource: &Resource) -> String {
-        let mut url = self.base.clone() + &resource.path(&self.table);
+        let mut url = self.base_of(resource).to_owned() + &resource.path(&self.table);
         if let Some(key) = &self.key {
             url += "?key=";
             url += key;
         }
         url
     }
+
+    fn base_of(&self, resource: &Resource) -> &str {
+        let Resource::File(name) = resource else { return &self.base };
+        match self.peers.owner(&self.table, &name.id.0) {
+            Owner::Me => &self.base,
+            Owner::Peer(url) => {
+                self.stats.count_peer_url();
+                url
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use busload_peers::Membership;
+
     use super::*;
 
     const ID: &str = "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug";
@@ -178,9 +202,43 @@ mod tests {
         for (base, key, suffix) in
             [("http://host:6381", None, ""), ("https://host", Some("abc"), "?key=abc")]
         {
-            let (base, key) = (base.to_owned(), key.map(str::to_owned));
-            let urls = UrlBuilder { base: base.clone(), table: "db".to_owned(), key };
+            let key = key.map(str::to_owned);
+            let urls = builder(base, key, Arc::default());
             assert_eq!(urls.url(&file), format!("{base}{path}{suffix}"));
         }
+    }
+
+    #[test]
+    fn files_are_downloaded_from_their_owners_and_bundles_from_here() {
+        let mut membership = Membership::new("http://a:6381");
+        let peers = ["a", "b", "c"].map(|peer| format!("http://{peer}:6381"));
+        membership.handle_listed(peers.clone(), Duration::ZERO).unwrap();
+        let base = "https://cache.example.com";
+        let urls = builder(base, Some("abc".to_owned()), Arc::clone(membership.view()));
+        let mut bases = BTreeSet::new();
+        let mut of_peers = 0;
+        for byte in 0..100 {
+            let id = FileId([byte; 20]);
+            let file = Resource::File(FileName { id, kind: FileKind::Classic, version: 1 });
+            let expected = match membership.owner("db", &id.0) {
+                Owner::Me => base,
+                Owner::Peer(url) => {
+                    of_peers += 1;
+                    url
+                }
+            };
+            assert_eq!(urls.url(&file), format!("{expected}{}?key=abc", file.path("db")));
+            bases.insert(expected.to_owned());
+        }
+        assert_eq!(bases.into_iter().collect::<Vec<_>>(), [&peers[1], &peers[2], base]);
+        assert_eq!(urls.stats.peer_urls(), of_peers);
+        let addresses = vec![ChunkAddress([7; 20])];
+        let bundle = Resource::Records(BundleId { check: *b"12345678", addresses });
+        assert!(urls.url(&bundle).starts_with(base), "it is encoded here");
+    }
+
+    fn builder(base: &str, key: Option<String>, peers: Arc<View>) -> UrlBuilder {
+        let (base, table) = (base.to_owned(), "db".to_owned());
+        UrlBuilder { base, table, key, peers, stats: Arc::default() }
     }
 }

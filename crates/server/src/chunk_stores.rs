@@ -34,6 +34,7 @@ use crate::{
     chunk_sets::{ChunkSet, NotServed, ServedStore},
     config::{ChunksSettings, StoresSettings},
     failure::Failure,
+    peers::Peers,
     sources::{self, ChunkQueue},
 };
 
@@ -60,6 +61,8 @@ pub struct ChunkStores {
     /// Tables of DynamoDB with the manifests of some stores.
     dynamo: DynamoTables,
     runtime: Mutex<StoresRuntime>,
+    /// Peers that cache the same stores.
+    peers: Option<Arc<Peers>>,
 }
 
 /// Chunk tables at some moment.
@@ -92,13 +95,15 @@ static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 impl ChunkStores {
     /// Starts to open all stores. Fails on a setting that makes no sense, or when another process
     /// uses a cache's directory.
+    /// With peers the files of others are not brought to this disk.
     pub fn start(
         settings: &[ChunksSettings],
         by_pattern: &[StoresSettings],
+        peers: Option<Arc<Peers>>,
     ) -> Result<Self, Failure> {
         let runtime = Mutex::new(StoresRuntime::Unneeded);
         let (tables, dynamo) = (RwLock::new(Arc::default()), DynamoTables::default());
-        let mut stores = Self { tables, sets: Vec::new(), dynamo, runtime };
+        let mut stores = Self { tables, sets: Vec::new(), dynamo, runtime, peers };
         for settings in settings {
             stores.add(stores.open_table(settings)?);
         }
@@ -118,6 +123,10 @@ impl ChunkStores {
         log::info!("table {}: {}", settings.name, settings.describe());
         let runtime = self.start_runtime()?;
         let store = start_store(settings, &runtime, self.dynamo.clone())?;
+        if let Some(peers) = self.peers.clone() {
+            let name = settings.name.clone();
+            store.fill_only(move |file| peers.view().is_mine(&name, &file.0));
+        }
         ChunkTable::start(settings, store, &runtime).map(Arc::new)
     }
 

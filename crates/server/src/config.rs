@@ -18,6 +18,7 @@ mod nearest;
 mod options;
 mod otel;
 mod password;
+mod peers;
 mod postgres;
 mod secret_argument;
 mod settings;
@@ -55,6 +56,7 @@ pub use options::OPTION_KEYS;
 pub use options::Options;
 pub use otel::TraceSettings;
 pub use password::{USER_VARIABLE, VARIABLE as PASSWORD_VARIABLE, user_of_environment};
+pub use peers::{PeerList, PeerSettings};
 pub use settings::{
     CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, STORES_SETTINGS, Setting, SettingDefault,
 };
@@ -130,6 +132,8 @@ pub struct Config {
     pub tls: Option<Arc<Identity>>,
     /// URL, host names and password of the HTTP front.
     pub front: Front,
+    /// Peers that cache the same stores; none: this server is alone.
+    pub peers: Option<PeerSettings>,
     /// Threads that serve only Redis clients' sockets: 0 or 1.
     pub net_threads: u8,
     /// Levels of the log on stderr.
@@ -268,6 +272,8 @@ fn resolve(
         true => SlowArguments::LeftOut,
         false => SlowArguments::Shown,
     };
+    let peers = peers::settings(&options.peers, options.peer_self)?;
+    check_peers(peers.as_ref(), http, password.is_none() && access.url_lifetime().is_some())?;
     let front = Front {
         slow_arguments,
         ..front(options.http_url, options.http_hosts, access, tls.clone())
@@ -352,6 +358,7 @@ fn resolve(
         http_threads,
         tls,
         front,
+        peers,
         net_threads,
         log_levels: options.log_level.unwrap_or_default(),
         log_format: options.log_format.unwrap_or_default(),
@@ -431,6 +438,28 @@ fn tokens(
     let audiences = audiences.iter().map(|name| name.text().to_owned()).collect();
     let tokens = Tokens::new(file, url, audiences).map_err(Failure::usage)?;
     Ok(Some(Arc::new(tokens)))
+}
+
+/// Checks that Dolt's clients can use the URLs of peers.
+fn check_peers(
+    peers: Option<&PeerSettings>,
+    http: Option<SocketAddr>,
+    has_random_keys: bool,
+) -> Result<(), Failure> {
+    if peers.is_none() {
+        return Ok(());
+    }
+    if http.is_none() {
+        return Err(Failure::usage("peers without HTTP; expected its address by --http"));
+    }
+    if has_random_keys {
+        return Err(Failure::usage(
+            "peers with users and without a password: keys of downloads would be valid at one peer \
+             alone; expected the same password for all peers, by --password-file or \
+             BUSLOAD_PASSWORD",
+        ));
+    }
+    Ok(())
 }
 
 /// Settings of the HTTP front.

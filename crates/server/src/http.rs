@@ -53,7 +53,7 @@ pub use limits::CONNECTION_COUNT_LIMIT;
 pub use names::{HostName, Names};
 pub use stats_api::SlowArguments;
 
-use crate::{failure::Failure, status::Status};
+use crate::{failure::Failure, peers, status::Status};
 
 /// Threads and connections of the front.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +89,9 @@ pub fn start(
         let _within = runtime.enter();
         tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
+    if let Some(found) = status.peers() {
+        runtime.spawn(peers::run(Arc::clone(found)));
+    }
     runtime.spawn(stats_api::record(Arc::clone(&status), front.clone()));
     // Spawned, so that with several threads this one only waits.
     let (metrics, tls) = (Arc::clone(&front.metrics), front.tls.clone());

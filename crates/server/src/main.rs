@@ -26,6 +26,7 @@ mod latencies;
 mod logger;
 mod machine;
 mod open_files;
+mod peers;
 mod recovery;
 mod reload;
 mod rights;

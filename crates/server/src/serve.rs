@@ -35,6 +35,7 @@ use crate::{
     config::Config,
     failure::Failure,
     http, logger, open_files,
+    peers::Peers,
     recovery::{Recovered, recover},
     reload::{Reloader, Running},
     service_manager::{Heartbeat, Pulse, ServiceManager},
@@ -61,6 +62,9 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms()));
+    if let Some(peers) = config.peers.take() {
+        status.set_peers(Peers::new(peers));
+    }
     let stopper = signals::watch(Arc::clone(&status.signals), manager.clone())?;
     let reloader = Reloader::new(&config);
 
@@ -88,7 +92,8 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     let Recovered { mut tx, progress, log_threads, snapshots } =
         recover(&config, &clock, &status, manager)?;
     // The stores open while the sources connect to Postgres.
-    let chunk_stores = Arc::new(ChunkStores::start(&config.chunks, &config.stores)?);
+    let peers = status.peers().cloned();
+    let chunk_stores = Arc::new(ChunkStores::start(&config.chunks, &config.stores, peers)?);
     status.serve_stores(Arc::clone(&chunk_stores));
     let postgres =
         Arc::new(PostgresTables::start(&config.postgres, &clock, placement, pipeline.clone())?);

@@ -14,6 +14,7 @@ use busload_remotesapi::RemotesapiStats;
 
 use crate::{
     chunk_stores::{ChunkStores, Tables},
+    peers::Peers,
     sources::{PostgresTableMetrics, PostgresTables},
     traces::{SpanCounters, Tracer},
 };
@@ -35,6 +36,8 @@ pub struct Status {
     postgres: OnceLock<Arc<PostgresTables>>,
     /// Chunk stores; set when they have started to open.
     chunk_stores: OnceLock<Arc<ChunkStores>>,
+    /// Peers that cache the same stores; set at the start if there are any.
+    peers: OnceLock<Arc<Peers>>,
     /// Counters of Dolt's clients.
     pub remotesapi: Arc<RemotesapiStats>,
     /// Counters of spans for OpenTelemetry.
@@ -70,6 +73,17 @@ impl Status {
         // Once per process.
         let _ = self.progress.set(progress);
         let _ = self.snapshots.set(snapshots);
+    }
+
+    /// Notes the peers, before anything is served.
+    pub fn set_peers(&self, peers: Arc<Peers>) {
+        // Once per process.
+        let _ = self.peers.set(peers);
+    }
+
+    /// Returns the peers, if there are any.
+    pub fn peers(&self) -> Option<&Arc<Peers>> {
+        self.peers.get()
     }
 
     /// Returns the state of the snapshots, once the log is recovered.

@@ -31,7 +31,7 @@ use self::{
     limits::{PATTERN_BYTES_MAX, TOKEN_BYTES_MAX},
 };
 
-/// Counters of tokens.
+/// Counters of requests with tokens.
 #[derive(Debug, Default)]
 pub struct TokenMetrics {
     /// Checks that let a token read a store.
@@ -46,7 +46,7 @@ pub struct TokenMetrics {
     pub cache_hits: AtomicU64,
 }
 
-/// Verifier of tokens.
+/// Verifier of all kinds of tokens.
 pub struct Tokens {
     file: Option<PathBuf>,
     entries: RwLock<Arc<Entries>>,
@@ -76,7 +76,7 @@ enum Known {
 pub enum TokenError {
     /// It is longer than tokens are.
     Long,
-    /// Nothing knows it.
+    /// Neither file nor endpoint knows it.
     Unknown,
     /// It is not valid any more.
     Expired,
@@ -119,7 +119,7 @@ impl Tokens {
         Ok(has_file)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of tokens.
     pub fn metrics(&self) -> &Arc<TokenMetrics> {
         &self.metrics
     }

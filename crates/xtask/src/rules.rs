@@ -40,9 +40,10 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 25] = [
+const RULES: [Rule; 26] = [
     rule("busload-acl", &[], &[&IO, &CONFIGURATION]),
     rule("busload-histogram", &[], &[&IO, &CONFIGURATION]),
+    rule("busload-peers", &[], &[&IO, &CONFIGURATION]),
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
     rule("busload-batch", &["busload-histogram"], &[&IO, &CONFIGURATION]),
@@ -135,6 +136,7 @@ const RULES: [Rule; 25] = [
             "busload-dynamo",
             "busload-histogram",
             "busload-objects",
+            "busload-peers",
             "busload-proto",
         ],
         &[&["tokio-postgres"], &CONFIGURATION_BUT_SERDE],

@@ -1,4 +1,4 @@
-//! Brings all table files of a version to local disk.
+//! Brings the table files of a version to local disk.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,18 +13,20 @@ use crate::{
     versions::{Versions, table_file::TableFile},
 };
 
-/// Brings all files of the current version to a cache of this many bytes.
+/// Brings the files of the current version, if they are to be on this disk, to a cache of this many
+/// bytes.
 pub(crate) async fn warm(
     versions: Arc<Versions>,
     disk_bytes_max: u64,
     reporter: Reporter,
 ) -> Result<Progress, Error> {
     let snapshot = versions.opened().await?.snapshot.clone();
-    let total = snapshot.file_bytes();
+    let is_wanted = |file: &&Arc<TableFile>| file.object.is_filled();
+    let wanted: Vec<_> = snapshot.files.iter().filter(is_wanted).cloned().collect();
+    let total = wanted.iter().map(|file| file.object.meta().size).sum();
     check_capacity(disk_bytes_max, total)?;
     let sum = ProgressSum::new(total);
-    // Clones, so that the futures do not borrow from the snapshot.
-    let files = snapshot.files.clone().into_iter().map(|file| warm_file(file, &sum));
+    let files = wanted.into_iter().map(|file| warm_file(file, &sum));
     let mut files = stream::iter(files).buffer_unordered(WARMING_FILES_MAX);
     loop {
         tokio::select! {

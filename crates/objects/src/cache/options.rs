@@ -1,6 +1,6 @@
 //! Options and counters of a cache.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use tokio::runtime::Handle;
 
@@ -23,6 +23,28 @@ pub struct CacheOptions {
     /// Runtime on whose blocking threads the cache reads and writes files, and on whose timers the
     /// maintenance task waits.
     pub runtime: Handle,
+}
+
+/// Choice of the objects that reads and streams bring to disk; of others only what is there
+/// already is read from it. The answer may change with time.
+#[derive(Clone)]
+pub struct FillFilter(Arc<dyn Fn(&ObjectMeta) -> bool + Send + Sync>);
+
+impl FillFilter {
+    /// Brings to disk the objects for which `is_wanted` returns true. It must not block.
+    pub fn new(is_wanted: impl Fn(&ObjectMeta) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_wanted))
+    }
+
+    pub(crate) fn is_wanted(&self, object: &ObjectMeta) -> bool {
+        (self.0)(object)
+    }
+}
+
+impl fmt::Debug for FillFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FillFilter")
+    }
 }
 
 /// Counters since the start, and sizes now.

@@ -58,6 +58,9 @@ impl Lookahead {
         let Some(disk) = core.disk.as_ref().filter(|disk| disk.is_writable()) else {
             return false;
         };
+        if !core.is_filled() {
+            return false;
+        }
         let fills = &core.cache.fills;
         let reach = Reach::to_disk(fills.part_extents(), disk.new_extents_max());
         let Some(reach) = reach.filter(|_| !fills.is_closed()) else { return false };

@@ -28,7 +28,8 @@ fn location(resource: usize, offset: u64) -> Option<ResourceLocation> {
 }
 
 fn urls() -> UrlBuilder {
-    UrlBuilder { base: "http://host:6381".to_owned(), table: "db".to_owned(), key: None }
+    let (base, table) = ("http://host:6381".to_owned(), "db".to_owned());
+    UrlBuilder { base, table, key: None, peers: Arc::default(), stats: Arc::default() }
 }
 
 fn answer(

@@ -94,6 +94,27 @@ fn is_in_bundle(chunks: &ChunkLocations, location: &ResourceLocation) -> bool {
 }
 
 #[test]
+fn what_a_peer_owns_is_located_and_not_prefetched() {
+    let harness = Harness::new("real-archive-v3");
+    let mut membership = busload_peers::Membership::new("http://me");
+    let urls = (0..100).map(|number| format!("http://peer-{number}"));
+    membership.handle_listed(urls, std::time::Duration::ZERO).unwrap();
+    harness.served.host.set_peers(membership.view());
+    let (target, addresses) = (harness.target(), &harness.served.addresses);
+    let until = target.deadline().of_batch();
+    let located = harness.served.wait(target.store().locate(addresses, until)).unwrap();
+    let own = of_own_files(&target, &located);
+    assert_eq!(own.locations.len(), located.locations.len());
+    for (own, location) in own.locations.iter().zip(&located.locations) {
+        let location = location.as_ref().unwrap();
+        let is_mine = membership.view().is_mine(TABLE, &location.file.id.0);
+        assert_eq!(own.is_some(), is_mine);
+        assert!(!is_mine, "one in a hundred is, and not these");
+    }
+    harness.check(Layout::Files);
+}
+
+#[test]
 fn locations_in_files_are_where_dolt_put_the_chunks() {
     for fixture in ["real-classic", "real-archive-v3", "real-archive-conjoined", "real-bigchunk"] {
         let chunks = Harness::new(fixture).check(Layout::Files);

@@ -147,7 +147,7 @@ fn urls_begin_with_what_the_host_says_and_end_with_the_key() {
         let caller = harness.remotesapi.caller(&request).unwrap();
         harness.remotesapi.target(&named(None, "db"), &caller).unwrap().urls()
     };
-    let UrlBuilder { base, table, key } = urls(Some("https://host")).unwrap();
+    let UrlBuilder { base, table, key, .. } = urls(Some("https://host")).unwrap();
     assert_eq!((&*base, &*table, key), ("https://host", "db", None));
     assert_eq!(urls(None).unwrap_err().code(), Code::InvalidArgument);
     harness.host.ask_for_keys();

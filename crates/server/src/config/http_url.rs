@@ -13,6 +13,11 @@ pub struct HttpUrl(String);
 
 impl HttpUrl {
     /// Returns the text to which paths are appended.
+    pub fn as_text(&self) -> &str {
+        &self.0
+    }
+
+    /// Turns it into that text.
     pub fn into_text(self) -> String {
         self.0
     }

@@ -8,6 +8,7 @@ use super::{
     address::Listen,
     http_url::HttpUrl,
     otel::{OtelEndpoint, OtelService, SampleShare},
+    peers::PeerEntry,
     secret_argument::SecretArgument,
     stores::StoresSpec,
     table::TableSpec,
@@ -24,7 +25,7 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 29] = [
+pub const OPTION_KEYS: [&str; 31] = [
     "acl_file",
     "client_reply_bytes",
     "data",
@@ -42,6 +43,8 @@ pub const OPTION_KEYS: [&str; 29] = [
     "otel_sample",
     "otel_service",
     "password_file",
+    "peer_self",
+    "peers",
     "reply_bytes_total",
     "request_bytes",
     "resp",
@@ -109,6 +112,30 @@ pub struct Options {
     /// that points its own name at this machine (DNS rebinding) asks for that name.
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Fronts")]
     pub http_hosts: Vec<HostName>,
+
+    /// URL, like `http://a:6381`, of a server that caches the same stores, this one included; may
+    /// be given several times. Or `dns:NAME:PORT` for all addresses of a name
+    ///
+    /// Each table file belongs to one of them, from whose disk Dolt's clients download it. All
+    /// must have the same tables and the same password. A name is resolved again every few seconds.
+    #[arg(
+        long,
+        value_name = "URL",
+        value_delimiter = ',',
+        value_parser = SecretArgument::<PeerEntry>::default(),
+        help_heading = "Fronts"
+    )]
+    pub peers: Vec<PeerEntry>,
+
+    /// URL of this server as it stands in `peers`; with `dns:` its address, like
+    /// `http://10.0.0.1:6381`
+    #[arg(
+        long,
+        value_name = "URL",
+        value_parser = SecretArgument::<HttpUrl>::default(),
+        help_heading = "Fronts"
+    )]
+    pub peer_self: Option<HttpUrl>,
 
     /// Threads that serve gRPC and HTTP [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_http_threads, help_heading = "Fronts")]
@@ -303,6 +330,10 @@ impl Options {
                 values.iter().map(|value| value.parse()).collect::<Result<_, _>>()?;
             return Ok(());
         }
+        if key == "peers" {
+            self.peers = values.iter().map(|value| value.parse()).collect::<Result<_, _>>()?;
+            return Ok(());
+        }
         let [value] = values else { return Err(format!("`{key}` takes one value")) };
         match key {
             "data" => self.data = Some(path(value)?),
@@ -311,6 +342,7 @@ impl Options {
             "acl_file" => self.acl_file = Some(path(value)?),
             "http_url_lifetime" => self.http_url_lifetime = Some(value.parse()?),
             "http_url" => self.http_url = Some(value.parse()?),
+            "peer_self" => self.peer_self = Some(value.parse()?),
             "http_threads" => self.http_threads = Some(parse_http_threads(value)?),
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
             "otel_endpoint" => self.otel_endpoint = Some(value.parse()?),
@@ -357,6 +389,8 @@ impl Options {
             unix: self.unix.or(other.unix),
             http: self.http.or(other.http),
             http_hosts: if self.http_hosts.is_empty() { other.http_hosts } else { self.http_hosts },
+            peers: if self.peers.is_empty() { other.peers } else { self.peers },
+            peer_self: self.peer_self.or(other.peer_self),
             http_url: self.http_url.or(other.http_url),
             http_url_lifetime: self.http_url_lifetime.or(other.http_url_lifetime),
             acl_file: self.acl_file.or(other.acl_file),
@@ -434,7 +468,9 @@ mod tests {
                 "resp" | "http" => "127.0.0.1:1",
                 "http_hosts" | "token_audience" => "cache.internal",
                 "net_threads" | "http_threads" => "1",
-                "http_url" | "token_url" | "otel_endpoint" => "https://cache.example.com",
+                "http_url" | "token_url" | "peers" | "peer_self" | "otel_endpoint" => {
+                    "https://cache.example.com"
+                }
                 "otel_sample" => "5%",
                 "log_level" => "info",
                 "log_format" => "json",

@@ -39,6 +39,33 @@ fn nothing_said_is_a_durable_server_on_loopback() {
 }
 
 #[test]
+fn peers_need_http_and_keys_that_all_of_them_make_alike() {
+    let peers = |options: &mut Options| {
+        options.set("peers", &["http://a:1".into(), "http://b:1".into()]).unwrap();
+        options.set("peer_self", &["http://b:1".into()]).unwrap();
+    };
+    let me = resolved(peers).unwrap().peers.unwrap().me;
+    assert_eq!(me, "http://b:1");
+    let without_http = refusal(|options| {
+        peers(options);
+        options.set("http", &["none".into()]).unwrap();
+    });
+    assert!(without_http.contains("peers without HTTP"), "{without_http}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users.acl");
+    std::fs::write(&file, "").unwrap();
+    let with_users = |options: &mut Options| {
+        peers(options);
+        options.acl_file = Some(file.clone());
+    };
+    let random_keys = refusal(with_users);
+    assert!(random_keys.contains("the same password for all peers"), "{random_keys}");
+    let mut options = Options::default();
+    with_users(&mut options);
+    assert!(with_password(options).unwrap().peers.is_some());
+}
+
+#[test]
 fn sockets_get_a_thread_of_their_own_from_three_processors_on() {
     let on = |processors| {
         let machine = Machine { processors, ..MACHINE };

@@ -8,6 +8,7 @@ use std::{
 use axum::http::{Extensions, HeaderMap};
 use busload_dolt::Error;
 use busload_io::{Clock, RealClock};
+use busload_peers::View;
 use busload_remotesapi::{Host, KeyCheck, Repositories, Repository, StoreReader, TableRights};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::runtime::Handle;
@@ -65,6 +66,10 @@ impl Host for DoltHost {
     fn base_url(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<String> {
         let asked = extensions.get::<RequestedHost>().cloned().unwrap_or(RequestedHost(None));
         self.front.base(&asked, headers)
+    }
+
+    fn peers(&self) -> Arc<View> {
+        self.status.peers().map(|peers| peers.view()).unwrap_or_default()
     }
 
     fn open_repository(&self, name: &str) -> Result<Option<Arc<Repository>>, Error> {
@@ -187,7 +192,7 @@ mod tests {
         let alone = ChunksSettings::of_store_alone(&url).unwrap();
         let paths = vec!["org/repo".to_owned()];
         let settings = ChunksSettings { name: "db".to_owned(), dolt_paths: paths.clone(), ..alone };
-        let stores = Arc::new(ChunkStores::start(&[settings], &[]).unwrap());
+        let stores = Arc::new(ChunkStores::start(&[settings], &[], None).unwrap());
         host.status.serve_stores(Arc::clone(&stores));
         let Repository { name, paths: found, .. } = &*host.repositories().unwrap()[0];
         assert_eq!((&**name, found), ("db", &paths));

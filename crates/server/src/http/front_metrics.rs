@@ -34,7 +34,7 @@ pub struct FrontMetrics {
     /// Requests whose password was not checked, because too many wrong ones came from their
     /// address.
     pub auth_refused: AtomicU64,
-    /// Counters of tokens.
+    /// Counters of requests with tokens.
     pub tokens: Arc<TokenMetrics>,
     /// Requests refused because they asked for a foreign host, or came from a page of another site.
     pub foreign_refused: AtomicU64,

@@ -31,7 +31,7 @@ const LOCALHOST: &str = "localhost";
 pub struct HostName(String);
 
 impl HostName {
-    /// Returns the name.
+    /// Returns the name as text.
     pub fn text(&self) -> &str {
         &self.0
     }

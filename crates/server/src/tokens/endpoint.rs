@@ -160,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets all answers.
+    /// Forgets all answers that are kept.
     pub fn forget(&self) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

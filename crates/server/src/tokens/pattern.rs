@@ -16,7 +16,7 @@ use super::limits::{PATTERN_BYTES_MAX, PATTERN_COUNT_MAX};
 pub struct Patterns(Vec<Box<str>>);
 
 impl Patterns {
-    /// Checks the patterns.
+    /// Checks and parses the patterns.
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let patterns: Vec<Box<str>> = texts.into_iter().map(checked).collect::<Result<_, _>>()?;
         if PATTERN_COUNT_MAX < patterns.len() {

@@ -14,6 +14,7 @@ mod http;
 mod limits;
 mod locations;
 mod metadata;
+mod peers;
 mod slow_link;
 mod stores;
 mod unfinished;

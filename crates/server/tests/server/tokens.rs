@@ -69,7 +69,7 @@ fn entry(token: &str, read: &str) -> String {
 /// Encodes as Dolt does.
 fn base32(bytes: &[u8]) -> String {
     let mut bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
-    while bits.len() % 5 != 0 {
+    while !bits.len().is_multiple_of(5) {
         bits.push('0');
     }
     let digit = |bits: &[u8]| {
@@ -84,9 +84,14 @@ fn jwt(pair: &Ed25519KeyPair, audience: &str, alg: &str, valid_s: i64) -> String
     let kid = base32(&Sha512_224::digest(pair.public_key().as_ref()));
     let expires = RealClock::new().wall_ms() / 1000 + valid_s;
     let header = format!(r#"{{"alg":"{alg}","kid":"{kid}","dolt_token_version":"2023.01"}}"#);
-    let claims = format!(
-        r#"{{"iss":"dolt-client.dolthub.com","sub":"doltClientCredentials/{kid}","aud":["{audience}"],"exp":{expires}}}"#
-    );
+    let subject = format!("doltClientCredentials/{kid}");
+    let claims = serde_json::json!({
+        "iss": "dolt-client.dolthub.com",
+        "sub": subject,
+        "aud": [audience],
+        "exp": expires,
+    });
+    let claims = claims.to_string();
     let signed = [header, claims].map(|part| BASE64_URL_SAFE_NO_PAD.encode(part)).join(".");
     let signature = BASE64_URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
     format!("{signed}.{signature}")

@@ -3,6 +3,7 @@
 use futures_util::{StreamExt, future::join_all};
 
 use super::*;
+use crate::FillFilter;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{ObjectStream, StreamOptions};
@@ -167,6 +168,23 @@ async fn a_copy_is_as_fast_as_a_parallel_download() {
 }
 
 /// State that a dropped stream leaves behind.
+/// As of several caches that share the objects: those of others are read and not kept.
+#[tokio::test(start_paused = true)]
+async fn what_the_filter_leaves_out_is_read_and_not_brought_to_disk() {
+    let size = 20 * MIB;
+    for is_wanted in [true, false] {
+        let bench = Bench::new(size, AMPLE).await;
+        bench.cache.fill_only(FillFilter::new(move |_| is_wanted));
+        assert_eq!(bench.object.is_filled(), is_wanted);
+        bench.reads_well(10 * MIB..10 * MIB + 100).await;
+        bench.streams_well(0..size, SEQUENTIAL).await;
+        bench.streams_well(MIB..2 * MIB, RANDOM).await;
+        bench.settled().await;
+        assert_eq!(bench.object.is_local(0..size), is_wanted);
+        assert_eq!(bench.cache.stats().extents != 0, is_wanted);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_leaves_nothing_held_and_asks_for_nothing_more() {
     for hint in [RANDOM, SEQUENTIAL] {

@@ -44,9 +44,11 @@ fn a_change_of_each_setting_is_found_alone() {
         "token_file",
         "token_url",
     ];
-    // Those of traces need each other, and a build with the feature.
+    // Those of peers and those of traces need each other, and traces a build with the feature.
     let is_alone = |setting: &&Compared| {
-        !with_files.contains(&setting.name) && !setting.name.starts_with("otel_")
+        !with_files.contains(&setting.name)
+            && !setting.name.starts_with("peer")
+            && !setting.name.starts_with("otel_")
     };
     for setting in SETTINGS.iter().filter(is_alone) {
         let value = match setting.name {
@@ -75,6 +77,21 @@ fn a_change_of_each_setting_is_found_alone() {
         assert_eq!(found.tables, [], "{}", setting.name);
         assert_eq!(changes(&after, &after.clone()), Changes::default(), "{}", setting.name);
     }
+}
+
+#[test]
+fn changes_of_peers_need_a_restart() {
+    let peers = |urls: &[&str], me: &str| {
+        config(|options| {
+            let urls: Vec<String> = urls.iter().map(|&url| url.to_owned()).collect();
+            options.set("peers", &urls).unwrap();
+            options.set("peer_self", &[me.to_owned()]).unwrap();
+        })
+    };
+    let [a, b, c] = ["http://a:1", "http://b:1", "http://c:1"];
+    let before = peers(&[a, b], a);
+    assert_eq!(changes(&before, &peers(&[a, b, c], a)).fixed, ["peers"]);
+    assert_eq!(changes(&before, &peers(&[a, b], b)).fixed, ["peer_self"]);
 }
 
 #[cfg(feature = "otel")]

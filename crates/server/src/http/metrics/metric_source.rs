@@ -151,6 +151,21 @@ impl MetricSource {
     }
 }
 
+/// Writes the numbers of peers by state, if there are any.
+pub fn peers(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    if let Some(counts) = reading.peers {
+        samples.put(&["alive"], counts.alive);
+        samples.put(&["suspect"], counts.suspect);
+    }
+}
+
+/// Writes how many URLs named a peer, if there are any.
+pub fn peer_urls(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    if reading.peers.is_some() {
+        samples.put(&[], reading.status.remotesapi.peer_urls());
+    }
+}
+
 /// Returns 1 if the condition holds, else 0.
 pub fn flag(is_set: bool) -> Option<f64> {
     Some(f64::from(u8::from(is_set)))

@@ -8,6 +8,7 @@ use busload_dolt::{DynamoStats, SetStats, StoreStats, StoreStatus};
 use busload_histogram::Reading as Times;
 use busload_log::{Progress, Stats as LogStats};
 use busload_objects::CacheStats;
+use busload_peers::PeerCounts;
 use busload_pipeline::stats::{BatchReading, Stats};
 use busload_postgres::TableStats;
 use busload_snapshot::{Control, Status as SnapshotStatus};
@@ -40,6 +41,8 @@ pub struct Reading<'a> {
     pub queues: Vec<QueueReading>,
     /// Times of requests, of each table and family that had any.
     pub latencies: Vec<Latencies>,
+    /// Peers by state; none if this server is alone.
+    pub peers: Option<PeerCounts>,
     /// Counters of the log; none until it is recovered.
     pub log: Option<LogReading>,
 }
@@ -99,6 +102,7 @@ impl<'a> Reading<'a> {
             dynamo: status.chunk_stores().map_or_else(Vec::new, |stores| stores.dynamo_stats()),
             queues,
             latencies: latencies::read(status),
+            peers: status.peers().map(|peers| peers.view().counts()),
             log: status.progress().map(|progress| LogReading::new(progress, status.snapshots())),
         }
     }

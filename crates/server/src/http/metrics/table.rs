@@ -392,6 +392,12 @@ pub static TABLE: &[Metric] = &[
     counter("busload_dolt_cut_off_total",
         "Downloads cut off because a part of the announced range could not be read.",
         Dolt(&["kind"], |stats| by_download(|download| stats.cut_off(download)))),
+    // Peers that cache the same stores.
+    gauge("busload_peers", "Other peers, by whether they answer; those that do not own no files.",
+        Labelled(&["state"], metric_source::peers)),
+    counter("busload_peer_urls_total",
+        "URLs of table files for Dolt's clients that named a peer instead of this server.",
+        Labelled(&[], metric_source::peer_urls)),
     // The log.
     gauge("busload_log_written_lsn", "Last record written to the log.", Log(|log| log.written_lsn)),
     gauge("busload_log_durable_lsn", "Last record synced to disk.", Log(|log| log.durable_lsn)),

@@ -6,6 +6,7 @@ use busload_dolt::{DynamoStats, SetStats, StoreStats, StoreStatus};
 use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
 use busload_objects::CacheStats;
+use busload_peers::PeerCounts;
 use busload_pipeline::{command::lookup, latency::Family};
 use busload_postgres::TableStats;
 use busload_tls::{Files, Identity};
@@ -73,6 +74,7 @@ fn full_page() -> String {
         queue: times.clone(),
         service: times,
     }];
+    reading.peers = Some(PeerCounts::default());
     reading.log = Some(LogReading { stats, ..LogReading::default() });
     render_reading(&reading)
 }

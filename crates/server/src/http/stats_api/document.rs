@@ -46,6 +46,7 @@ pub fn document(
         "memory": memory(reading),
         "stages": stages(reading),
         "tables": tables.iter().map(TableReading::to_json).collect::<Vec<_>>(),
+        "peers": peers(reading),
         "saved": saved(reading, &tables),
         "log": reading.log.as_ref().map(log),
         "snapshots": reading.log.as_ref().map(snapshots),
@@ -125,6 +126,16 @@ fn stages(reading: &Reading<'_>) -> Vec<Value> {
         })
     };
     stages.map(stage).collect()
+}
+
+/// Peers by state, and URLs that named one.
+fn peers(reading: &Reading<'_>) -> Value {
+    let counts = reading.peers.unwrap_or_default();
+    json!({
+        "alive": counts.alive,
+        "suspect": counts.suspect,
+        "urls": reading.status.remotesapi.peer_urls(),
+    })
 }
 
 /// Lists what was asked for one by one, and the round trips that carried it.
