@@ -237,7 +237,8 @@ fn a_server_with_all_kinds_of_tables_exports_the_documented_metrics() {
     let directory = tempdir().unwrap();
     let chunks = fixtures::table("db", "real-classic", "disk_free=0");
     let postgres = "objects=postgres://app@127.0.0.1:1/lake?relation=objects&key=path";
-    let tables = ["--table", &chunks, "--table", postgres];
+    let stores = format!("*/*=file://{}/{{name}}", directory.path().display());
+    let tables = ["--table", &chunks, "--table", postgres, "--stores", &stores];
     let server = Server::start(&directory.path().join("d"), &tables);
     // Histograms are there once they count something.
     assert_eq!(server.client().text(&["SET", "a", "1"]), "OK");
@@ -257,9 +258,9 @@ fn a_server_with_all_kinds_of_tables_exports_the_documented_metrics() {
         }
     }
     let mut documented = documented_metrics();
-    // Only a server with TLS has some, and one with manifests in DynamoDB others; `tls.rs` and
-    // `cargo xtask clients dolt-aws` read them.
-    let elsewhere = ["busload_tls_", "busload_dynamodb_"];
+    // Only a server with TLS has some, one with manifests in DynamoDB others, and one with peers
+    // others again; `tls.rs`, `cargo xtask clients dolt-aws` and `remotesapi/peers.rs` read them.
+    let elsewhere = ["busload_tls_", "busload_dynamodb_", "busload_peer"];
     documented.retain(|(name, ..)| !elsewhere.iter().any(|prefix| name.starts_with(prefix)));
     exported.sort();
     documented.sort();
