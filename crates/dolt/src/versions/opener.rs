@@ -13,8 +13,8 @@
 //!   other objects make a listing too slow, the opener asks for each file by name, which takes one
 //!   or two requests per file.
 //! * **Memory.** The indexes in transit take
-//!   [`OPENING_BYTES_MAX`](crate::limits::OPENING_BYTES_MAX) bytes together, those of all stores that
-//!   share a budget.
+//!   [`OPENING_BYTES_MAX`](crate::limits::OPENING_BYTES_MAX) bytes together, those of all stores
+//!   that share a budget.
 //! * **All or nothing.** If one file of a version cannot be opened, the store keeps its version.
 
 mod first_request;
