@@ -322,7 +322,10 @@ impl Shared {
     fn note_absent(&self, name: &str, number: usize) {
         let mut stores = self.stores();
         self.counters.absent.fetch_add(1, Relaxed);
-        if stores.open.get(name).is_some_and(|open| open.number == number) {
+        // A request for its root may have found the store since.
+        let is_absent =
+            |open: &Arc<OpenStore>| open.number == number && open.store.snapshot().is_none();
+        if stores.open.get(name).is_some_and(is_absent) {
             stores.open.remove(name);
             stores.absent.insert(name, Instant::now() + ABSENT_REMEMBERED);
         }
