@@ -183,6 +183,7 @@ impl StoreSet {
             return Err(Error::NoStore(format!("there is no store {name}")));
         }
         shared.make_room(&mut stores)?;
+        stores.absent.sweep(Instant::now());
         let is_scan = SCANNED_NAMES <= stores.absent.len();
         let open = shared.open(name, is_scan)?;
         stores.open.insert(name.to_owned(), open.clone());
@@ -200,11 +201,6 @@ impl StoreSet {
     /// Returns the stores that are open or being opened.
     pub fn open_stores(&self) -> Vec<Arc<OpenStore>> {
         self.shared.stores().open.values().cloned().collect()
-    }
-
-    /// Returns the template of the stores' URLs.
-    pub fn template(&self) -> &StoreTemplate {
-        &self.shared.settings.template
     }
 
     /// Returns the disk cache of all stores.

@@ -1,7 +1,7 @@
 //! Sixteen peers that come and go, on a simulated network with a clock of its own.
 //!
 //! Each process has a view of its own, from lists that reach it late and from probes that fail. A
-//! client asks any process where a file is, and downloads it from the peer it is told. A seed
+//! client asks any process where a file is, and downloads it from the peer in the answer. A seed
 //! reproduces a run.
 
 use std::{

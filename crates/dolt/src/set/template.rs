@@ -48,6 +48,13 @@ impl StoreTemplate {
                 expected()
             ));
         }
+        if has_touching_placeholders(&path) {
+            return Err(format!(
+                "two placeholders without a `/` between them, so different stores could have one \
+                 URL; {}",
+                expected()
+            ));
+        }
         Ok(Self { host: host.to_owned(), path, query: query.to_owned() })
     }
 
@@ -74,6 +81,21 @@ impl StoreTemplate {
             _ => "",
         }
     }
+}
+
+/// Returns whether a name could end in one placeholder where another name begins the next: only a
+/// slash, which no part of a name has, keeps them apart.
+fn has_touching_placeholders(path: &[Piece]) -> bool {
+    let is_apart = |piece: &Piece| matches!(piece, Piece::Literal(text) if text.contains('/'));
+    let mut since_apart = 0;
+    path.iter().any(|piece| {
+        match piece {
+            piece if is_apart(piece) => since_apart = 0,
+            Piece::Literal(_) => {}
+            Piece::Name | Piece::Part(_) => since_apart += 1,
+        }
+        1 < since_apart
+    })
 }
 
 fn expected() -> String {
@@ -137,6 +159,8 @@ mod tests {
             ("s3://b/{org}/{2}", "{org} stands for nothing"),
             ("s3://{1}/{2}", "outside the path"),
             ("s3://b/{name}?region={1}", "outside the path"),
+            ("s3://b/{1}-{2}", "without a `/` between them"),
+            ("s3://b/{1}{2}/x", "without a `/` between them"),
             ("s3://b", "expected a URL like"),
             ("b/{name}", "expected a URL like"),
             ("s3://b/{name", "expected a URL like"),

@@ -130,7 +130,7 @@ impl Refresher {
         });
         match (previous, outcome) {
             (StoreStatus::Failed(before), Err(now)) if is_same_kind(&before, now) => {}
-            // Whoever asked for it is told.
+            // The requests that named the store get the error.
             (_, Err(Error::NoStore(_))) => {}
             (_, Err(error)) if is_served => {
                 log::warn!(

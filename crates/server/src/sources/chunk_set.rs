@@ -50,7 +50,7 @@ pub struct ChunkSetSource {
     /// Signals that tell whether the pipeline is stopping.
     signals: Arc<Signals>,
     tracer: TableTracer,
-    /// Set once the stores have been told to close.
+    /// Set once the stores have begun to close.
     is_closing: bool,
     /// Answers that were given at once.
     ready: Vec<SourceEvent>,
