@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use rustls::{
@@ -16,6 +16,7 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 use thiserror::Error;
+use x509_cert::{Certificate, der::Decode};
 
 use crate::{Counters, limits::FILE_BYTES_MAX};
 
@@ -241,9 +242,8 @@ fn read_file(file: &Path) -> Result<Vec<u8>, IdentityError> {
 
 /// Returns the time at which a certificate expires, if it can be read.
 fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
-    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+    let parsed = Certificate::from_der(certificate).ok()?;
+    Some(parsed.tbs_certificate.validity.not_after.to_system_time())
 }
 
 #[cfg(test)]
