@@ -13,6 +13,11 @@ pub const ABSENT_NAMES_MAX: usize = 16_384;
 /// Remembered names of stores that do not exist from which on another one is taken for a guess:
 /// whether it exists is asked before anything else.
 pub const SCANNED_NAMES: usize = 16;
+/// Part of the stores of a set, or of the memory of their indexes, that is free after idle stores
+/// have been closed to make room: one in so many.
+pub const STORES_CLOSED_PART: u16 = 64;
+/// Time after which a request counts the memory of its store's indexes anew.
+pub const INDEXES_COUNTED_AFTER: Duration = Duration::from_secs(1);
 /// Least time between two searches for idle stores.
 pub const IDLE_SWEEP_MIN: Duration = Duration::from_millis(100);
 /// Table files whose indexes are read at once while a version is opened. The limit of concurrent

@@ -42,7 +42,10 @@ use tokio::time::{Instant, sleep};
 use self::{absent::AbsentNames, template::StoreTemplate};
 use crate::{
     Error, Occasion, Settings, Store,
-    limits::{ABSENT_REMEMBERED, IDLE_SWEEP_MIN, OPENING_STORES_MAX, SCANNED_NAMES},
+    limits::{
+        ABSENT_REMEMBERED, IDLE_SWEEP_MIN, INDEXES_COUNTED_AFTER, OPENING_STORES_MAX,
+        SCANNED_NAMES, STORES_CLOSED_PART,
+    },
     store::{SharedParts, check_settings, open_cache, opening_budget, remote_options},
 };
 
@@ -77,6 +80,8 @@ pub struct OpenStore {
     number: usize,
     /// Time of the last request, in milliseconds since the set was made.
     used_ms: AtomicU64,
+    /// Memory of the store's index as the set has counted it, in bytes.
+    index_bytes: AtomicU64,
 }
 
 /// Counters since the start, and sizes now.
@@ -116,6 +121,8 @@ struct Shared {
 #[derive(Default)]
 struct Stores {
     open: HashMap<String, Arc<OpenStore>>,
+    /// Sum of what is counted for the open stores.
+    index_bytes: u64,
     absent: AbsentNames,
     is_closed: bool,
 }
@@ -172,10 +179,14 @@ impl StoreSet {
         if stores.is_closed {
             return Err(Error::Closed);
         }
-        if let Some(open) = stores.open.get(name) {
-            open.used_ms.store(shared.now_ms(), Relaxed);
+        if let Some(open) = stores.open.get(name).cloned() {
+            let now_ms = shared.now_ms();
+            let idle_ms = now_ms.saturating_sub(open.used_ms.swap(now_ms, Relaxed));
+            if INDEXES_COUNTED_AFTER.as_millis() <= u128::from(idle_ms) {
+                stores.count_index(&open);
+            }
             open.store.note_used();
-            return Ok(open.clone());
+            return Ok(open);
         }
         if stores.absent.contains(name, Instant::now()) {
             shared.counters.absent.fetch_add(1, Relaxed);
@@ -213,7 +224,7 @@ impl StoreSet {
         let Shared { remote, opening, counters, .. } = &*self.shared;
         let (open, index_bytes) = {
             let stores = self.shared.stores();
-            (stores.open.len(), stores.index_bytes())
+            (stores.open.len(), stores.index_bytes)
         };
         SetStats {
             open,
@@ -238,7 +249,10 @@ impl StoreSet {
     /// Closes all stores, and the disk cache.
     pub async fn close(&self) {
         self.begin_close();
-        self.shared.stores().open.clear();
+        let mut stores = self.shared.stores();
+        stores.open.clear();
+        stores.index_bytes = 0;
+        drop(stores);
         self.cache().close().await;
     }
 }
@@ -262,13 +276,16 @@ impl Shared {
         if OPENING_STORES_MAX <= self.opening.load(Relaxed) {
             return refuse(format!("{OPENING_STORES_MAX} stores are being opened"));
         }
-        while stores_max <= stores.open.len() {
-            if !self.close_least_recent(stores) {
+        if stores_max <= stores.open.len() {
+            // A few more than needed, so that not every request has to look for the least recent.
+            let some = 1 + stores_max / usize::from(STORES_CLOSED_PART);
+            self.close_least_recent(stores, |stores| stores.open.len() + some <= stores_max);
+            if stores_max <= stores.open.len() {
                 return refuse(format!("{stores_max} stores are in use"));
             }
         }
         self.keep_index_bytes(stores);
-        if index_bytes_max < stores.index_bytes() {
+        if index_bytes_max < stores.index_bytes {
             return refuse(format!(
                 "the indexes of the stores in use take more than {index_bytes_max} bytes"
             ));
@@ -276,24 +293,31 @@ impl Shared {
         Ok(())
     }
 
-    /// Closes idle stores while the indexes of all take more memory than they may.
+    /// Closes idle stores if the indexes of all take more memory than they may.
     fn keep_index_bytes(&self, stores: &mut Stores) {
-        let mut bytes = stores.index_bytes();
-        while self.settings.index_bytes_max < bytes && self.close_least_recent(stores) {
-            bytes = stores.index_bytes();
+        let bytes_max = self.settings.index_bytes_max;
+        if bytes_max < stores.index_bytes {
+            let bytes_low = bytes_max - bytes_max / u64::from(STORES_CLOSED_PART);
+            self.close_least_recent(stores, |stores| stores.index_bytes <= bytes_low);
         }
     }
 
-    fn close_least_recent(&self, stores: &mut Stores) -> bool {
+    /// Closes idle stores, the least recently used one first, until there is room.
+    fn close_least_recent(&self, stores: &mut Stores, has_room: impl Fn(&Stores) -> bool) {
         let idle = stores.open.iter().filter(|(_, open)| is_idle(open));
-        let least = idle.min_by_key(|(_, open)| open.used_ms.load(Relaxed));
-        let Some(name) = least.map(|(name, _)| name.clone()) else { return false };
-        self.remove(stores, &name);
-        true
+        let mut idle: Vec<_> =
+            idle.map(|(name, open)| (open.used_ms.load(Relaxed), name.clone())).collect();
+        idle.sort_unstable();
+        for (_, name) in idle {
+            if has_room(stores) {
+                break;
+            }
+            self.remove(stores, &name);
+        }
     }
 
     fn remove(&self, stores: &mut Stores, name: &str) {
-        if stores.open.remove(name).is_some() {
+        if stores.remove(name) {
             self.counters.closed.fetch_add(1, Relaxed);
         }
     }
@@ -311,7 +335,8 @@ impl Shared {
         self.opening.fetch_add(1, Relaxed);
         self.counters.opened.fetch_add(1, Relaxed);
         let number = NEXT_NUMBER.fetch_add(1, Relaxed);
-        Ok(Arc::new(OpenStore { store, number, used_ms: AtomicU64::new(self.now_ms()) }))
+        let used_ms = AtomicU64::new(self.now_ms());
+        Ok(Arc::new(OpenStore { store, number, used_ms, index_bytes: AtomicU64::new(0) }))
     }
 
     /// Takes a store that does not exist out of the open ones, and remembers its name.
@@ -322,13 +347,14 @@ impl Shared {
         let is_absent =
             |open: &Arc<OpenStore>| open.number == number && open.store.snapshot().is_none();
         if stores.open.get(name).is_some_and(is_absent) {
-            stores.open.remove(name);
+            stores.remove(name);
             stores.absent.insert(name, Instant::now() + ABSENT_REMEMBERED);
         }
     }
 
     fn sweep(&self) {
         let mut stores = self.stores();
+        stores.count_indexes();
         let idle_ms = u64::try_from(self.settings.idle.as_millis()).unwrap_or(u64::MAX);
         let now = self.now_ms();
         let is_over = |open: &OpenStore| idle_ms <= now.saturating_sub(open.used_ms.load(Relaxed));
@@ -340,8 +366,23 @@ impl Shared {
 }
 
 impl Stores {
-    fn index_bytes(&self) -> u64 {
-        self.open.values().map(|open| open.store.index_bytes()).sum()
+    /// Counts the memory of an open store's index anew.
+    fn count_index(&mut self, open: &OpenStore) {
+        let bytes = open.store.index_bytes();
+        let counted = open.index_bytes.swap(bytes, Relaxed);
+        self.index_bytes = self.index_bytes - counted + bytes;
+    }
+
+    fn count_indexes(&mut self) {
+        let open: Vec<_> = self.open.values().cloned().collect();
+        open.iter().for_each(|open| self.count_index(open));
+    }
+
+    /// Returns whether the store was open.
+    fn remove(&mut self, name: &str) -> bool {
+        let Some(open) = self.open.remove(name) else { return false };
+        self.index_bytes -= open.index_bytes.load(Relaxed);
+        true
     }
 }
 
@@ -358,7 +399,15 @@ async fn opened(shared: Weak<Shared>, store: Store, number: usize) {
     shared.opening.fetch_sub(1, Relaxed);
     match outcome {
         Err(Error::NoStore(_)) => shared.note_absent(store.name(), number),
-        Ok(()) => shared.keep_index_bytes(&mut shared.stores()),
+        Ok(()) => {
+            let mut stores = shared.stores();
+            if let Some(open) = stores.open.get(store.name()).cloned()
+                && open.number == number
+            {
+                stores.count_index(&open);
+            }
+            shared.keep_index_bytes(&mut stores);
+        }
         Err(_) => {}
     }
 }
