@@ -249,10 +249,7 @@ impl StoreSet {
     /// Closes all stores, and the disk cache.
     pub async fn close(&self) {
         self.begin_close();
-        let mut stores = self.shared.stores();
-        stores.open.clear();
-        stores.index_bytes = 0;
-        drop(stores);
+        self.shared.stores().clear();
         self.cache().close().await;
     }
 }
@@ -376,6 +373,11 @@ impl Stores {
     fn count_indexes(&mut self) {
         let open: Vec<_> = self.open.values().cloned().collect();
         open.iter().for_each(|open| self.count_index(open));
+    }
+
+    fn clear(&mut self) {
+        self.open.clear();
+        self.index_bytes = 0;
     }
 
     /// Returns whether the store was open.
