@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -69,8 +69,10 @@ impl LoadedDictionary {
 }
 
 /// Loaded dictionaries, and fetches in progress.
+#[derive(Default)]
 pub(crate) struct Dictionaries {
-    loaded: Cache<Key, Arc<LoadedDictionary>, Weight>,
+    /// Made with the first dictionary: many stores have none.
+    loaded: OnceLock<Cache<Key, Arc<LoadedDictionary>, Weight>>,
     fetches: Mutex<HashMap<Key, Fetch>>,
 }
 
@@ -85,38 +87,39 @@ impl Weighter<Key, Arc<LoadedDictionary>> for Weight {
 }
 
 impl Dictionaries {
-    pub fn new() -> Self {
-        let count = usize::try_from(DICTIONARIES_BYTES_MAX / DICTIONARY_BYTES_MORE)
-            .expect("a small number");
-        Self {
-            loaded: Cache::with_weighter(count, DICTIONARIES_BYTES_MAX, Weight),
-            fetches: Mutex::default(),
-        }
-    }
-
     pub fn get(&self, file: &TableFile, span: Span) -> Option<Arc<LoadedDictionary>> {
-        self.loaded.get(&(file.serial, span))
+        self.loaded.get()?.get(&(file.serial, span))
     }
 
     pub fn insert(&self, file: &TableFile, span: Span, dictionary: Arc<LoadedDictionary>) {
-        self.loaded.insert((file.serial, span), dictionary);
+        self.insert_at((file.serial, span), dictionary);
+    }
+
+    fn insert_at(&self, key: Key, dictionary: Arc<LoadedDictionary>) {
+        let loaded = self.loaded.get_or_init(|| {
+            let count = usize::try_from(DICTIONARIES_BYTES_MAX / DICTIONARY_BYTES_MORE)
+                .expect("a small number");
+            Cache::with_weighter(count, DICTIONARIES_BYTES_MAX, Weight)
+        });
+        loaded.insert(key, dictionary);
     }
 
     /// Evicts a dictionary with which a chunk failed to verify, unless another chunk was verified
     /// with it. Returns whether it has to be read again.
     pub fn evict_unless_verified(&self, file: &TableFile, span: Span) -> bool {
-        let key = (file.serial, span);
         let is_verified =
-            self.loaded.get(&key).is_some_and(|dictionary| dictionary.is_verified.load(Relaxed));
+            self.get(file, span).is_some_and(|dictionary| dictionary.is_verified.load(Relaxed));
         if !is_verified {
-            self.loaded.remove(&key);
+            self.evict(file, span);
         }
         !is_verified
     }
 
     /// Evicts a dictionary, so that it is read again.
     pub fn evict(&self, file: &TableFile, span: Span) {
-        self.loaded.remove(&(file.serial, span));
+        if let Some(loaded) = self.loaded.get() {
+            loaded.remove(&(file.serial, span));
+        }
     }
 
     /// Returns a dictionary that is loaded, or can be without waiting.
@@ -192,7 +195,7 @@ impl Dictionaries {
         let task = tokio::spawn(async move {
             let read = read.await;
             if let Ok(dictionary) = &read {
-                entry.dictionaries.loaded.insert(key, dictionary.clone());
+                entry.dictionaries.insert_at(key, dictionary.clone());
             }
             drop(entry);
             read
@@ -227,6 +230,6 @@ impl Drop for FetchEntry {
 
 impl fmt::Debug for Dictionaries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dictionaries").field("loaded", &self.loaded.len()).finish_non_exhaustive()
+        f.debug_struct("Dictionaries").field("loaded", &self.loaded.get().map_or(0, Cache::len)).finish_non_exhaustive()
     }
 }

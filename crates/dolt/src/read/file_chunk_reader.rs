@@ -106,7 +106,7 @@ impl FileChunkReader {
             lifecycle,
             source,
             memory,
-            dictionaries: Arc::new(Dictionaries::new()),
+            dictionaries: Arc::new(Dictionaries::default()),
             known_corruption: KnownCorruption::default(),
             corrupt_count: AtomicU64::new(0),
         }

@@ -40,7 +40,8 @@ impl Refresher {
     async fn refresh_forever(&mut self) {
         loop {
             let number = self.versions.refreshes.begin();
-            let outcome = self.refresh().await;
+            // A box of its own: the task waits most of its life, and stores are many.
+            let outcome = Box::pin(self.refresh()).await;
             self.report(&outcome);
             self.versions.refreshes.end(number, outcome);
             self.wait().await;

@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::Fetch;
-use crate::{limits::RECEIVED_BYTES_MAX, object::ObjectCore};
+use crate::{
+    limits::{RECEIVED_BYTES_MAX, RECEIVED_FETCH_BYTES},
+    object::ObjectCore,
+};
 
 /// Bytes of the last completed foreground fetches of a cache. Readers find them in the fetch table
 /// of their object.
@@ -23,7 +26,7 @@ struct RecentQueue {
 impl RecentFetches {
     /// Adds a completed fetch; the oldest ones leave their tables when there are too many bytes.
     pub(crate) fn add(&self, object: &Arc<ObjectCore>, fetch: &Arc<Fetch>) {
-        let bytes = fetch.range.end - fetch.range.start;
+        let bytes = fetch.range.end - fetch.range.start + RECEIVED_FETCH_BYTES;
         let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         queue.bytes += bytes;
         queue.fetches.push_back((Arc::downgrade(object), Arc::downgrade(fetch), bytes));
