@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::experiment::{
     Chunks, Connections, Costs, Disk, Dolt, Evict, Growth, Kv, Lakefs, Postgres, Recovery, Report,
-    Snapshot,
+    Snapshot, Stores,
 };
 use crate::server::Durability;
 pub use crate::server::busload_at;
@@ -67,6 +67,8 @@ pub enum Command {
     /// Replay of what Dolt's own client does with a remote: directly, and through busload cold and
     /// warm
     Dolt(Box<Dolt>),
+    /// Chunk stores by pattern: how fast they open, and what open and closed ones cost
+    Stores(Box<Stores>),
     /// Reads of a file at random, and synced appends as a log makes them, by fio
     Disk(Disk),
     /// Price list of this machine: what an operation costs, by itself and shared by a batch

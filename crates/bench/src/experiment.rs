@@ -13,6 +13,7 @@ mod recovery;
 mod report;
 mod snapshot;
 mod store_bench;
+mod stores;
 
 pub use self::{
     chunks::{Chunks, chunks},
@@ -26,4 +27,5 @@ pub use self::{
     recovery::{Recovery, recovery},
     report::{Report, report},
     snapshot::{Snapshot, snapshot},
+    stores::{Stores, stores},
 };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli --> experiment::{kv, growth, evict, recovery, snapshot, connections, postgres, lakefs,
-//!              |          chunks, dolt, disk, costs, report}
+//!              |          chunks, dolt, stores, disk, costs, report}
 //!              |
 //!              +--> harness: cases in rounds, medians, ratios, table, CSV, targets, charts
 //!              +--> server: programs, started, pinned, stopped by cleanup in any case
@@ -66,6 +66,7 @@ pub fn run() -> ExitCode {
         Command::Lakefs(arguments) => experiment::lakefs(arguments),
         Command::Chunks(arguments) => experiment::chunks(arguments),
         Command::Dolt(arguments) => experiment::dolt(arguments),
+        Command::Stores(arguments) => experiment::stores(arguments),
         Command::Disk(arguments) => experiment::disk(arguments),
         Command::Costs(arguments) => experiment::costs(arguments),
         Command::Report(arguments) => experiment::report(arguments),

@@ -127,6 +127,8 @@ pub const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 /// Longest chunk that is made.
 pub const CHUNK_BYTES_MAX: u64 = 16 << 20;
+/// Most stores of a server.
+pub const STORES_MAX: usize = 100_000;
 /// Most chunks of a store that is made.
 pub const CHUNKS_MAX: usize = 64 << 20;
 /// Most bytes of such a store.

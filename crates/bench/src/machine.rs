@@ -122,6 +122,12 @@ pub fn resident_bytes(pid: Pid) -> Option<u64> {
     Some(word(&read(pid, "statm")?, 1)? * u64::try_from(page_size()).ok()?)
 }
 
+/// Threads of a process.
+pub fn threads(pid: Pid) -> Option<u64> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
+    u64::try_from(tasks.count()).ok()
+}
+
 /// Bytes that a process, and its children that ended, handed to write calls, those of sockets
 /// included. (What `/proc` says of bytes sent to disk is no use: a large folio counts whole.)
 pub fn written_bytes(pid: Pid) -> Option<u64> {

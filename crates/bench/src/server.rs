@@ -377,9 +377,18 @@ pub struct Metrics {
 impl Metrics {
     /// Returns a metric of a table.
     pub fn of_table(&self, name: &str, table: &str) -> Option<f64> {
-        let (start, label) = (format!("{name}{{"), format!("table=\"{table}\""));
+        self.with_label(name, &format!("table=\"{table}\""))
+    }
+
+    /// Returns a metric of the stores of a pattern.
+    pub fn of_pattern(&self, name: &str, pattern: &str) -> Option<f64> {
+        self.with_label(name, &format!("pattern=\"{pattern}\""))
+    }
+
+    fn with_label(&self, name: &str, label: &str) -> Option<f64> {
+        let start = format!("{name}{{");
         let mut lines = self.text.lines();
-        let line = lines.find(|line| line.starts_with(&start) && line.contains(&label))?;
+        let line = lines.find(|line| line.starts_with(&start) && line.contains(label))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 }

@@ -71,6 +71,10 @@ pub fn dolt(arguments: &Dolt) -> Result<()> {
             Section::Scan => format!("A scan of {current} chunks; plain: {leaves_bytes} of leaves"),
             Section::Point => format!("{chains} rows by key, a chain of chunks each"),
             Section::Fetch => format!("A fetch of the last of {} pushes", design.pushes),
+            Section::Query => format!(
+                "DoltHub's query: {} rows by key, one after the other, by each of many clients",
+                arguments.query_chains
+            ),
         };
         let cases = cases::of(*section, arguments);
         table.group(&title, &cases, arguments.rounds, |case, round| runner.measure(case, round))?;
@@ -161,8 +165,12 @@ impl Runner<'_> {
         remote: &Remote,
     ) -> Result<Sample> {
         let (tree, meter) = (&self.tree, Meter::default());
-        let Dolt { chains, design, seconds, .. } = self.arguments;
+        let Dolt { design, seconds, .. } = self.arguments;
         let Case { section, way, layout, clients: count } = *case;
+        let chains = match section {
+            Section::Query => self.arguments.query_chains,
+            _ => self.arguments.chains,
+        };
         let seed = design.seed.wrapping_add(u64::try_from(round)? << 32);
         let url = format!("http://{}/{}/{PREFIX}", remote.address(), Bucket::NAME);
         let (mut samples, mut parts) = (Vec::new(), new_histogram()?);
@@ -188,7 +196,9 @@ impl Runner<'_> {
             loop {
                 let began_ns = now_ns();
                 // What all clients do at once is one replay.
-                let replays = clients.iter().map(|one| one.replay(section, way, *chains, seed));
+                let replays = clients.iter().zip(seed..);
+                let replays =
+                    replays.map(|(one, seed)| one.replay(section, way, chains, seed));
                 let replays = timeout(CHUNK_FILL, join_all(replays)).await;
                 let replays = replays.with_context(|| format!("no end after {CHUNK_FILL:?}"))?;
                 let seconds = float(now_ns().saturating_sub(began_ns)) / 1e9;

@@ -40,6 +40,7 @@ Columns
 
 Examples
   busload-bench dolt  everything: about four minutes
+  busload-bench dolt --section query --query-chains 900 --rounds 1
   busload-bench dolt --section clone,clones --leaves 40000 --bandwidth 0 --dir /data";
 
 /// A part of the experiment.
@@ -56,6 +57,9 @@ pub enum Section {
     Point,
     /// A client that has all but the last push: a walk from the root, level by level
     Fetch,
+    /// DoltHub's query that took 188 s from S3 and 27 s through a cache: rows by key, one after the
+    /// other, by --query-clients at once, each its own rows. Measured only if named
+    Query,
 }
 
 /// Busload's setting `dolt_layout`: where the advertised chunk locations are.
@@ -109,6 +113,13 @@ pub struct Dolt {
     /// Chains of the section point
     #[arg(long, value_name = "N", default_value = "20", value_parser = clients)]
     pub chains: usize,
+    /// Clients of the section query
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,32",
+        value_parser = clients)]
+    pub query_clients: Vec<usize>,
+    /// Rows by key of each client of the section query; 900 are as many reads as DoltHub's query
+    #[arg(long, value_name = "N", default_value = "90", value_parser = clients)]
+    pub query_chains: usize,
     /// Measurements of every row; what is shown are medians
     #[arg(long, value_name = "N", default_value = "3", value_parser = count::<1, ROUNDS_MAX>)]
     pub rounds: usize,

@@ -43,6 +43,15 @@ pub struct Case {
 /// Returns the cases of a section; those that people compare are neighbours.
 pub fn of(section: Section, arguments: &Dolt) -> Vec<Case> {
     use Way::{Cold, Direct, Download, Downloads, Near, Warm};
+    if section == Section::Query {
+        let of_clients = arguments.query_clients.iter().flat_map(|clients| {
+            let case = |way, layout| Case { section, way, layout, clients: *clients };
+            let layouts = arguments.layout.iter().copied().map(Some);
+            let served = layouts.flat_map(move |layout| [case(Cold, layout), case(Warm, layout)]);
+            std::iter::once(case(Direct, None)).chain(served)
+        });
+        return of_clients.collect();
+    }
     let clients = if section == Section::Clones { arguments.clients } else { 1 };
     let case = |way, layout| Case { section, way, layout, clients };
     // The ways without a layout, and those in each.
@@ -51,7 +60,7 @@ pub fn of(section: Section, arguments: &Dolt) -> Vec<Case> {
         Section::Clones => (&[Cold, Warm], &[]),
         Section::Scan => (&[Download, Direct], &[Cold, Warm, Near]),
         Section::Point => (&[Direct], &[Cold, Warm, Near]),
-        Section::Fetch => (&[Direct], &[Cold, Warm]),
+        Section::Fetch | Section::Query => (&[Direct], &[Cold, Warm]),
     };
     let mut cases: Vec<_> = plain.iter().map(|way| case(*way, None)).collect();
     for layout in &arguments.layout {
@@ -119,7 +128,9 @@ fn ratios(row: &Row<Case>, rows: &[Row<Case>]) -> Vec<(Number, Option<f64>)> {
         rows.iter().find(|other| is_it(&other.case))?.sample.get(SECONDS)
     };
     let faster_than = |way| {
-        let base = seconds_of(&|other| other.section == case.section && other.way == way);
+        let base = seconds_of(&|other| {
+            (other.section, other.way, other.clients) == (case.section, way, case.clients)
+        });
         base.and_then(|base| ratio(base, seconds))
     };
     let is_busload = matches!(case.way, Way::Cold | Way::Warm | Way::Near);

@@ -107,7 +107,7 @@ impl<'a> Client<'a> {
                 downloads.buffer_unordered(CLONE_FILES).try_collect().await
             }
             (Section::Scan, ..) => self.scan().await,
-            (Section::Point, ..) => self.point(chains, seed).await,
+            (Section::Point | Section::Query, ..) => self.point(chains, seed).await,
             (Section::Fetch, _, remotesapi) => {
                 if let Some(remotesapi) = remotesapi {
                     // Its rebase.
