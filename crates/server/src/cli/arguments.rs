@@ -232,6 +232,12 @@ pub enum Command {
     /// takes changes over with ACL LOAD. docs/security.md has the rules.
     #[command(subcommand)]
     User(UserCommand),
+    /// Add a token to the file of tokens
+    ///
+    /// The file is that of --token-file, or token_file in the configuration file. A running server
+    /// takes changes over with `busload reload`. docs/security.md says what tokens are for.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Read a Dolt store without serving it
     ///
     /// URL names a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
@@ -382,6 +388,33 @@ pub struct AddUserArgs {
     /// -@dangerous`
     #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
     pub rules: Option<String>,
+}
+
+/// Subcommands of `busload token`.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a bearer token and print it, once: the file keeps its SHA-256
+    Add(AddTokenArgs),
+}
+
+/// Arguments of `busload token add`.
+#[derive(Args, Debug)]
+pub struct AddTokenArgs {
+    /// Name of the token, for people
+    pub name: String,
+    /// Patterns of the stores that the token may read, like 'org/*' or 'org/**'; may be given
+    /// several times
+    #[arg(long, value_name = "PATTERN", required = true)]
+    pub stores: Vec<String>,
+    /// Time from which on the token is refused, like 2027-01-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
+    /// File of tokens; it is made if there is none
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Configuration file (TOML) that names the file of tokens
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// Configuration file and options that name the tables.
