@@ -10,8 +10,8 @@
 //! * `gs://bucket/prefix`: no others.
 //! * `az://container/prefix` also: `account`, `emulator`.
 //!
-//! Credentials come from the environment, and for AWS from profiles. A URL with a key that names a secret is refused,
-//! because URLs are shown and logged.
+//! Credentials come from the environment, and for AWS from profiles. A URL with a key that names a
+//! secret is refused, because URLs are shown and logged.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

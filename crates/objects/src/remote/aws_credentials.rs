@@ -69,11 +69,11 @@ enum Whose {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifetime {
-    /// Until this time.
+    /// They hold until this time.
     Until(SystemTime),
-    /// Until somebody changes the file.
+    /// They hold until somebody changes the file.
     OfFile,
-    /// For ever, as their source says.
+    /// They hold for ever, as their source says.
     Endless,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct ChosenProfile {
     has_endpoints: bool,
 }
 
-/// What a provider needs beside a profile.
+/// Parts that a provider needs beside a profile.
 pub(super) struct ProviderParts {
     pub(super) environment: Environment,
     pub(super) runtime: Handle,
@@ -120,7 +120,7 @@ pub(super) struct GivenProviders {
 }
 
 impl ChosenProfile {
-    /// Reads the files.
+    /// Reads the files of profiles.
     pub(super) fn new(environment: &Environment, in_url: Option<&str>) -> Self {
         let in_environment = value_of(environment, PROFILE_VARIABLE);
         let files = ProfileFiles::of(environment);

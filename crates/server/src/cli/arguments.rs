@@ -79,8 +79,9 @@ Chunk tables
 
     {CHUNKS}
 
-  The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come
-  from the environment. docs/chunks.md has the details.
+  The rest of the query is the store's: endpoint, region, path-style, anonymous, profile.
+  Credentials come from the environment, and for AWS from profiles, too. docs/chunks.md has the
+  details.
 
   A stock dolt clones, fetches and pulls from the HTTP port: dolt clone http://127.0.0.1:6381/db.
   docs/dolt.md has the details.
@@ -110,8 +111,8 @@ Environment
   BUSLOAD_LOG       the levels of the log, like --log-level, which wins over it.
   BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres
   tables.
-  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for
-  chunk tables.
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_PROFILE and others of AWS, Google and
+  Azure: for chunk tables.
 
 Exit codes
   0  clean shutdown    1  failed at run time    2  mistake in usage or configuration

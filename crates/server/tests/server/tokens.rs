@@ -144,6 +144,9 @@ fn tokens_of_the_file_read_their_stores_and_nothing_else_until_a_reload_takes_th
         let refused = calls.root(http, Some(&bearer(&wrong))).unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     }
+    let missing = calls.root(http, None).unwrap_err();
+    assert_eq!(missing.code(), Code::Unauthenticated);
+    assert!(missing.message().contains("dolt creds use"), "{missing}");
     calls.root(http, Some("Bearer ada:sesame")).unwrap();
     assert!(calls.has_chunks(http, Some(&bearer("hush-other"))).is_err());
 

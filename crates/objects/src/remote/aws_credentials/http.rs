@@ -29,7 +29,7 @@ pub(super) struct CredentialHttp {
 /// Service that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
-    /// Roles.
+    /// Service that gives roles.
     Sts,
     /// Credentials of who has logged in.
     Sso,

@@ -28,7 +28,7 @@ use super::{
     now,
 };
 
-/// Where credentials come from.
+/// Place that credentials come from.
 #[async_trait]
 pub(super) trait Source: fmt::Debug + Send + Sync {
     async fn fetch(&self) -> Result<Found, CredentialError>;
@@ -53,7 +53,7 @@ type Fetch = Shared<BoxFuture<'static, Result<Whose, CredentialError>>>;
 #[derive(Default)]
 struct State {
     held: Option<Held>,
-    /// Fetch under way.
+    /// Fetch that is under way.
     fetch: Option<Fetch>,
     /// Last failure, and the time until which there is no other attempt.
     failed: Option<(CredentialError, Instant)>,

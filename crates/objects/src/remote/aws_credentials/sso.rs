@@ -49,7 +49,7 @@ struct RoleCredentials {
     access_key_id: String,
     secret_access_key: String,
     session_token: String,
-    /// Milliseconds since 1970.
+    /// End in milliseconds since 1970.
     expiration: u64,
 }
 

@@ -18,9 +18,9 @@ use tokio::{
 use super::*;
 use crate::{Remote, RemoteOptions, remote::fake};
 
-const ROLE_XML: &str = "<AssumeRoleResponse xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><AssumeRoleResult>\
-     <AssumedRoleUser><Arn>a</Arn></AssumedRoleUser><Credentials><AccessKeyId>ROLE</AccessKeyId>\
-     <SecretAccessKey>hush</SecretAccessKey><SessionToken>hush-token</SessionToken>\
+const ROLE_XML: &str = "<AssumeRoleResponse \
+     xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><AssumeRoleResult><AssumedRoleUser>\
+     <Arn>a</Arn></AssumedRoleUser><Credentials><AccessKeyId>ROLE</AccessKeyId><SecretAccessKey>hush</SecretAccessKey><SessionToken>hush-token</SessionToken>\
      <Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult>\
      <ResponseMetadata/></AssumeRoleResponse>";
 const SSO_JSON: &str = r#"{"roleCredentials":{"accessKeyId":"SSO","secretAccessKey":"hush",
