@@ -40,7 +40,7 @@ use object_store::{
     ClientOptions,
     aws::{AwsCredential, AwsCredentialProvider},
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, task::spawn_blocking};
 
 use self::{
     http::CredentialHttp,
@@ -194,7 +194,10 @@ struct ProfileSource {
 #[async_trait]
 impl Source for ProfileSource {
     async fn fetch(&self) -> Result<Found, CredentialError> {
-        let profiles = self.files.read().map_err(CredentialError::Settings)?;
+        let files = self.files.clone();
+        let read = spawn_blocking(move || files.read()).await;
+        let stopped = |_| CredentialError::Unavailable("the runtime has stopped".to_owned());
+        let profiles = read.map_err(stopped)?.map_err(CredentialError::Settings)?;
         if self.is_named && !profiles.has(&self.profile) {
             return Err(CredentialError::Settings(missing_profile(&self.profile, &self.files)));
         }

@@ -763,6 +763,7 @@ mod tests {
             (&["top", "--interval", "0"], "expected seconds from 1"),
             (&["health", "--timeout", "x"], "expected seconds from 1"),
             (&["man"], "DIR"),
+            (&["token", "add", "ci"], "--stores"),
             (&["completions", "cmd.exe"], "bash, elvish, fish, powershell, zsh"),
             (&["backup", "d", "--keep", "long"], "expected one like 30d"),
             (&["restore", "d"], "--data"),

@@ -114,6 +114,17 @@ mod tests {
         assert_eq!(format!("{values:?}"), r#"{"endpoint_url": "http://h:1", "other": "2"}"#);
     }
 
+    const TEXTS: &str = "([a\\[\\] =#;\"\u{85}\u{1f600}\t\r]{0,8}\n){0,6}";
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in TEXTS) {
+            for (_, section) in parse(&text).unwrap_or_default() {
+                section.values().for_each(|value| _ = nested(value));
+            }
+        }
+    }
+
     #[test]
     fn mistakes_name_the_line_and_never_quote_it() {
         for (text, error) in [

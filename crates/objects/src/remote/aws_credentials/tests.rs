@@ -18,13 +18,24 @@ use tokio::{
 use super::*;
 use crate::{Remote, RemoteOptions, remote::fake};
 
-const ROLE_XML: &str = "<AssumeRoleResponse \
-     xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><AssumeRoleResult><AssumedRoleUser>\
-     <Arn>a</Arn></AssumedRoleUser><Credentials><AccessKeyId>ROLE</AccessKeyId><SecretAccessKey>hush</SecretAccessKey><SessionToken>hush-token</SessionToken>\
-     <Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult>\
-     <ResponseMetadata/></AssumeRoleResponse>";
+const ROLE_XML: &str = r#"<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+    <AssumeRoleResult>
+      <AssumedRoleUser><Arn>a</Arn></AssumedRoleUser>
+      <Credentials>
+        <AccessKeyId>ROLE</AccessKeyId>
+        <SecretAccessKey>hush</SecretAccessKey>
+        <SessionToken>hush-token</SessionToken>
+        <Expiration>2100-01-01T00:00:00Z</Expiration>
+      </Credentials>
+    </AssumeRoleResult>
+    <ResponseMetadata/>
+  </AssumeRoleResponse>"#;
 const SSO_JSON: &str = r#"{"roleCredentials":{"accessKeyId":"SSO","secretAccessKey":"hush",
     "sessionToken":"hush-token","expiration":4102444800000}}"#;
+
+const MACHINE_JSON: &str = r#"{"AccessKeyId":"MACHINE","SecretAccessKey":"hush","Token":"t",
+    "Code":"Success","Expiration":"2100-01-01T00:00:00Z","LastUpdated":"2022-08-30T10:21:04Z",
+    "Type":"x"}"#;
 
 /// Server whose answers are chosen by a part of the request's first line or body.
 struct Services {
@@ -360,12 +371,41 @@ async fn a_program_that_does_not_end_is_ended() {
 }
 
 #[tokio::test]
-async fn without_a_profile_the_machine_is_asked_and_an_error_says_what_was_looked_for() {
-    let role = r#"{"AccessKeyId":"MACHINE","SecretAccessKey":"hush","Token":"t","Code":"Success",
-        "Expiration":"2100-01-01T00:00:00Z","LastUpdated":"2022-08-30T10:21:04Z","Type":"x"}"#;
+async fn a_role_of_the_machine_or_of_the_environment_is_assumed_with_their_keys() {
     let services = Services::start(&[
         ("/api/token", 200, "imds"),
-        ("security-credentials/r", 200, role),
+        ("security-credentials/r", 200, MACHINE_JSON),
+        ("security-credentials/", 200, "r"),
+        ("AssumeRole", 200, ROLE_XML),
+        ("", 200, "{}"),
+    ])
+    .await;
+    let config = "[profile machine]\nrole_arn = arn:x\ncredential_source = Ec2InstanceMetadata\n\
+                  [profile environment]\nrole_arn = arn:x\ncredential_source = Environment\n\
+                  [profile container]\nrole_arn = arn:x\ncredential_source = EcsContainer\n";
+    let url = services.url.as_str();
+    let variables = [
+        ("AWS_ENDPOINT_URL", url),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url),
+        ("AWS_ACCESS_KEY_ID", "ENV"),
+        ("AWS_SECRET_ACCESS_KEY", "hush"),
+    ];
+    let home = Home::new(config, &variables);
+    for (profile, expected) in [("machine", "MACHINE"), ("environment", "ENV")] {
+        home.call(&format!("profile={profile}")).await.unwrap();
+        let requests = services.requests();
+        let [.., of_role, of_item] = requests.as_slice() else { panic!("{requests:?}") };
+        assert_eq!((signer(of_role), signer(of_item)), (expected, "ROLE"));
+    }
+    let error = home.call("profile=container").await.unwrap_err();
+    assert!(error.contains("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI is not set"), "{error}");
+}
+
+#[tokio::test]
+async fn without_a_profile_the_machine_is_asked_and_an_error_says_what_was_looked_for() {
+    let services = Services::start(&[
+        ("/api/token", 200, "imds"),
+        ("security-credentials/r", 200, MACHINE_JSON),
         ("security-credentials/", 200, "r"),
         ("", 200, "{}"),
     ])
