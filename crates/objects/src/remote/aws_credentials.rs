@@ -19,6 +19,7 @@
 //! but its code and message, not a command.
 
 mod config_file;
+mod given;
 mod http;
 pub mod limits;
 mod process;
@@ -42,9 +43,10 @@ use object_store::{
 };
 use tokio::{runtime::Handle, task::spawn_blocking};
 
+pub(super) use self::{given::GivenProviders, profile::GivenSource};
 use self::{
     http::CredentialHttp,
-    profile::{GivenSource, Plan, ProfileFiles, Profiles},
+    profile::{Plan, ProfileFiles, Profiles},
     refresh::{Refreshing, Source},
 };
 use super::address::environment::{has_aws_endpoints, value_of};
@@ -109,14 +111,6 @@ pub(super) struct ProviderParts {
     pub(super) region: String,
     /// Provider of the container's or the machine's credentials.
     pub(super) given: GivenProviders,
-}
-
-/// Providers of what is outside of the files; none where there is none, or it is switched off.
-#[derive(Clone, Debug)]
-pub(super) struct GivenProviders {
-    pub(super) environment: Option<AwsCredentialProvider>,
-    pub(super) container: Option<AwsCredentialProvider>,
-    pub(super) instance: Option<AwsCredentialProvider>,
 }
 
 impl ChosenProfile {
@@ -204,22 +198,27 @@ impl Source for ProfileSource {
         match profiles.plan(&self.profile).map_err(CredentialError::Settings)? {
             Some(plan) => self.follow(plan).await,
             None => {
-                let given = self.given.container.as_ref().or(self.given.instance.as_ref());
+                let given = match self.given.get(GivenSource::Container)? {
+                    Some(given) => Some(given),
+                    None => self.given.get(GivenSource::Instance)?,
+                };
                 let given = given.ok_or_else(|| CredentialError::Settings(self.nothing()))?;
-                Ok(Found { credentials: Whose::Given(given.clone()), lifetime: Lifetime::OfFile })
+                Ok(Found { credentials: Whose::Given(given), lifetime: Lifetime::OfFile })
             }
         }
     }
 
     fn nothing(&self) -> String {
-        let given = match (&self.given.container, &self.given.instance) {
-            (Some(_), _) => "the container's endpoint has none either",
-            (None, Some(_)) => "the machine (instance metadata) has none either",
-            (None, None) => "instance metadata is off (AWS_EC2_METADATA_DISABLED)",
+        let given = if self.given.has(GivenSource::Container) {
+            "the container's endpoint has none either"
+        } else if self.given.has(GivenSource::Instance) {
+            "the machine (instance metadata) has none either"
+        } else {
+            "instance metadata is off (AWS_EC2_METADATA_DISABLED)"
         };
         format!(
             "no credentials for AWS: no AWS_ACCESS_KEY_ID, no AWS_WEB_IDENTITY_TOKEN_FILE with \
-             AWS_ROLE_ARN, none in the profile {} (looked in {}), and {given}",
+             AWS_ROLE_ARN, none in the profile {} (in {}), and {given}",
             self.profile,
             self.files.shown()
         )
@@ -263,16 +262,16 @@ impl ProfileSource {
     }
 
     fn given(&self, source: GivenSource) -> Result<Found, CredentialError> {
-        let (provider, name) = match source {
-            GivenSource::Environment => (&self.given.environment, "AWS_ACCESS_KEY_ID is not set"),
-            GivenSource::Container => {
-                (&self.given.container, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI is not set")
-            }
-            GivenSource::Instance => (&self.given.instance, "AWS_EC2_METADATA_DISABLED is set"),
-        };
-        let provider = provider.clone().ok_or_else(|| {
-            let text = format!("credential_source of profile {}: {name}", self.profile);
-            CredentialError::Settings(text)
+        let provider = self.given.get(source)?.ok_or_else(|| {
+            let variable = match source {
+                GivenSource::Environment => "AWS_ACCESS_KEY_ID is not set",
+                GivenSource::Container => "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI is not set",
+                GivenSource::Instance => "AWS_EC2_METADATA_DISABLED is set",
+            };
+            CredentialError::Settings(format!(
+                "credential_source of profile {}: {variable}",
+                self.profile
+            ))
         })?;
         Ok(Found { credentials: Whose::Given(provider), lifetime: Lifetime::OfFile })
     }

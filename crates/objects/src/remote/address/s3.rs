@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use object_store::{
     ClientOptions,
-    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredentialProvider},
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey as Key},
 };
 use url::Url;
 
@@ -17,7 +17,7 @@ use crate::{
     Error,
     remote::{
         RemoteOptions,
-        aws_credentials::{ChosenProfile, GivenProviders, ProviderParts},
+        aws_credentials::{ChosenProfile, GivenProviders, GivenSource, ProviderParts},
         http::Connector,
     },
 };
@@ -92,7 +92,7 @@ pub(super) fn bucket(name: &str, query: &Query, options: &RemoteOptions) -> Resu
         anonymous.unwrap_or_else(|| is_true(&options.environment, "AWS_SKIP_SIGNATURE"));
     if !is_unsigned && (profile.is_in_url() || !has_own_credentials(&found)) {
         let parts = ProviderParts {
-            given: given_providers(name, &client, &found, query, options)?,
+            given: given_providers(name, &client, found, query, options)?,
             environment: options.environment.clone(),
             runtime: options.runtime.clone(),
             client,
@@ -121,37 +121,43 @@ fn has_own_credentials(found: &Settings) -> bool {
         || has(Key::WebIdentityTokenFile) && has(Key::RoleArn)
 }
 
-/// Makes the providers of what is outside of AWS' files.
+/// Returns how to make the providers of what is outside of AWS' files.
 fn given_providers(
     name: &str,
     client: &ClientOptions,
-    found: &Settings,
+    found: Vec<(Key, String)>,
     query: &Query,
     options: &RemoteOptions,
 ) -> Result<GivenProviders, Error> {
-    let provider = |keys: &[&[Key]]| -> Result<AwsCredentialProvider, Error> {
-        let hidden = keys.concat();
-        let mut builder = builder(name, client);
-        for (key, value) in found.iter().filter(|(key, _)| !hidden.contains(key)) {
+    let has = |wanted: Key| found.iter().any(|(key, _)| *key == wanted);
+    let has_container = has(Key::ContainerCredentialsRelativeUri)
+        || has(Key::ContainerCredentialsFullUri) && has(Key::ContainerAuthorizationTokenFile);
+    let sources = [
+        (GivenSource::Environment, has(Key::AccessKeyId) && has(Key::SecretAccessKey)),
+        (GivenSource::Container, has_container),
+        (GivenSource::Instance, !is_true(&options.environment, METADATA_OFF)),
+    ];
+    let metadata = query.get("metadata-endpoint").map(str::to_owned);
+    let metadata = metadata.or_else(|| first_value_of(&options.environment, &[METADATA_ENDPOINT]));
+    let metadata = metadata.map(|text| checked_endpoint(&text)).transpose()?;
+    let (name, client) = (name.to_owned(), client.clone());
+    let make = move |source| {
+        let others = match source {
+            GivenSource::Environment => [&WEB_IDENTITY[..], &CONTAINER].concat(),
+            GivenSource::Container => [&KEYS[..], &WEB_IDENTITY].concat(),
+            GivenSource::Instance => [&KEYS[..], &WEB_IDENTITY, &CONTAINER].concat(),
+        };
+        let mut builder = builder(&name, &client);
+        for (key, value) in found.iter().filter(|(key, _)| !others.contains(key)) {
             builder = builder.with_config(*key, value);
         }
-        let metadata = query.get("metadata-endpoint").map(str::to_owned);
-        let metadata = metadata.or_else(|| (options.environment)(METADATA_ENDPOINT));
-        if let Some(metadata) = metadata.filter(|text| !text.is_empty()) {
-            builder = builder.with_metadata_endpoint(checked_endpoint(&metadata)?);
+        if let Some(metadata) = &metadata {
+            builder = builder.with_metadata_endpoint(metadata.as_str());
         }
         let built = builder.with_skip_signature(false).build();
         let store = built.map_err(|error| settings(format!("s3://{name}: {error}")))?;
         Ok(store.credentials().clone())
     };
-    let has = |wanted: Key| found.iter().any(|(key, _)| *key == wanted);
-    let has_keys = has(Key::AccessKeyId) && has(Key::SecretAccessKey);
-    let environment = has_keys.then(|| provider(&[&WEB_IDENTITY, &CONTAINER])).transpose()?;
-    let has_container = has(Key::ContainerCredentialsRelativeUri)
-        || has(Key::ContainerCredentialsFullUri) && has(Key::ContainerAuthorizationTokenFile);
-    let container = has_container.then(|| provider(&[&KEYS, &WEB_IDENTITY])).transpose()?;
-    let instance = (!is_true(&options.environment, METADATA_OFF))
-        .then(|| provider(&[&KEYS, &WEB_IDENTITY, &CONTAINER]))
-        .transpose()?;
-    Ok(GivenProviders { environment, container, instance })
+    let sources = sources.into_iter().filter(|(_, is_there)| *is_there).map(|(source, _)| source);
+    Ok(GivenProviders::new(sources, make))
 }

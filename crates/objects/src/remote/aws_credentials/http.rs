@@ -1,5 +1,7 @@
 //! Calls of STS and SSO, each with a limit of time and bytes.
 
+use std::sync::OnceLock;
+
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use object_store::{
@@ -20,7 +22,9 @@ use crate::{
 /// Client of STS and SSO, and their endpoints if they are not Amazon's.
 #[derive(Debug)]
 pub(super) struct CredentialHttp {
-    client: HttpClient,
+    /// Client, which is made when it is first needed: it reads the certificates of the system.
+    client: OnceLock<HttpClient>,
+    options: ClientOptions,
     sts: Option<String>,
     sso: Option<String>,
     sso_oidc: Option<String>,
@@ -58,10 +62,18 @@ impl CredentialHttp {
             .into_iter()
             .flatten()
             .any(|endpoint| endpoint.starts_with("http://"));
+        let options = options.clone().with_allow_http(is_plain);
+        Ok(Self { client: OnceLock::new(), options, sts, sso, sso_oidc })
+    }
+
+    fn client(&self) -> Result<&HttpClient, CredentialError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
         let client = ReqwestConnector::default()
-            .connect(&options.clone().with_allow_http(is_plain))
-            .map_err(|error| Error::Settings(format!("a client of STS: {error}")))?;
-        Ok(Self { client, sts, sso, sso_oidc })
+            .connect(&self.options)
+            .map_err(|error| CredentialError::Settings(format!("a client of STS: {error}")))?;
+        Ok(self.client.get_or_init(|| client))
     }
 
     /// Returns the URL of a service, without a slash at its end.
@@ -93,8 +105,9 @@ impl CredentialHttp {
         let host = request.uri().host().unwrap_or_default().to_owned();
         let failed = |text: String| CredentialError::Unavailable(format!("{host}: {text}"));
         let error = |error| failed(crate::remote::fault::error_text(&error));
+        let client = self.client()?;
         let call = async {
-            let answer = self.client.execute(request).await.map_err(error)?;
+            let answer = client.execute(request).await.map_err(error)?;
             let status = answer.status().as_u16();
             let mut body = BytesMut::new();
             let mut pieces = answer.into_body().bytes_stream();

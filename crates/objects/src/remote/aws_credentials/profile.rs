@@ -57,7 +57,7 @@ pub(super) enum Plan {
 
 /// Source outside of the files that `credential_source` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GivenSource {
+pub(in crate::remote) enum GivenSource {
     Environment,
     Container,
     Instance,

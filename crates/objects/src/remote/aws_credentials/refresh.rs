@@ -159,14 +159,7 @@ impl CredentialProvider for Refreshing {
                 let error = Nothing { text: self.0.source.nothing(), source };
                 object_store::Error::Generic { store: "AWS", source: Box::new(error) }
             }),
-            // It is denied: another attempt would find the same.
-            Err(error @ CredentialError::Settings(_)) => {
-                Err(object_store::Error::Unauthenticated {
-                    path: "AWS".to_owned(),
-                    source: Box::new(error),
-                })
-            }
-            Err(error @ CredentialError::Unavailable(_)) => {
+            Err(error) => {
                 Err(object_store::Error::Generic { store: "AWS", source: Box::new(error) })
             }
         }
