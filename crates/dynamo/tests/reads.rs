@@ -47,7 +47,7 @@ impl Harness {
         harness
     }
 
-    fn reader_of(&self, table: &str, key: &str) -> ItemReader {
+    fn remote_of(&self, table: &str, key: &str) -> Arc<Remote> {
         let url = format!(
             "aws://[{table}:bucket]/{key}?dynamodb-endpoint=http://{}",
             self.server.address()
@@ -59,7 +59,11 @@ impl Harness {
             stall_timeout: LONG,
             attempts_max: 1,
         };
-        let remote = Remote::new(&url, options).unwrap();
+        Remote::new(&url, options).unwrap()
+    }
+
+    fn reader_of(&self, table: &str, key: &str) -> ItemReader {
+        let remote = self.remote_of(table, key);
         self.tables.reader(remote.item().unwrap(), &Handle::current())
     }
 
@@ -122,6 +126,26 @@ async fn an_item_that_is_not_there_is_none() {
     assert!(is_item_of(&reads[0], &key(0)));
     assert_eq!(reads[1].as_ref().unwrap().item, Ok(None));
     assert_eq!(reads[2].as_ref().unwrap().item, Ok(None));
+}
+
+/// Stores of a pattern `aws://[table:bucket]/{name}` are at other paths of one remote.
+#[tokio::test]
+async fn stores_of_a_pattern_read_the_items_of_their_own_names_in_shared_requests() {
+    let harness = Harness::with_items(3);
+    let sample = harness.remote_of(TABLE, "x/x");
+    let reader = |path: &str| {
+        let remote = sample.at_path("", path).unwrap();
+        harness.tables.reader(remote.item().unwrap(), &Handle::current())
+    };
+    let names = [key(0), key(2), "org/absent".to_owned()];
+    let readers = names.each_ref().map(|name| reader(name));
+    let reads = timeout(LONG, join_all(readers.iter().map(ItemReader::read))).await.unwrap();
+    assert!(all_are_found(&names[..2], &reads[..2]));
+    assert_eq!(reads[2].as_ref().unwrap().item, Ok(None));
+    let seen = harness.server.take_seen();
+    let asked: BTreeSet<&String> = seen.iter().flat_map(|request| &request.keys).collect();
+    assert_eq!(asked, names.iter().collect(), "the sample is not asked for");
+    assert!(seen.len() < names.len(), "{seen:?}");
 }
 
 /// N stores that ask at once cost N / 100 requests, and two more at most for those that found a

@@ -32,6 +32,7 @@ use crate::Error;
 mod address;
 mod attempts;
 mod aws_api;
+mod aws_credentials;
 #[cfg(test)]
 pub(crate) mod fake;
 mod fault;

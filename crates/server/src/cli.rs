@@ -16,6 +16,7 @@
 //!          |---> generated: `config`, `man`, `completions` -----> what is printed or written
 //!          |---> chunks_tools: `chunks ls|cat|verify` --------------> a store, without a cache
 //!          |---> user_tools: `user add|list|remove|passwd` -------> the file of users
+//!          |---> token_tools: `token add` ------------------------> the file of tokens
 //!          `---> crate::serve
 //! ```
 //!
@@ -41,12 +42,15 @@ mod settings_page;
 mod snapshot_tools;
 mod target;
 mod tls_stream;
+mod token_tools;
 mod top;
 mod user_tools;
 
 use std::{ffi::OsString, io::Write};
 
-use arguments::{BackupCommand, Command, LogCommand, Request, ServeArgs, SnapshotCommand};
+use arguments::{
+    BackupCommand, Command, LogCommand, Request, ServeArgs, SnapshotCommand, TokenCommand,
+};
 
 use crate::{config::Config, failure::Failure, machine::Machine, serve};
 
@@ -109,6 +113,7 @@ fn execute(command: Command) -> Result<(), Failure> {
             Ok(())
         }
         Command::User(command) => user_tools::run(&command),
+        Command::Token(TokenCommand::Add(arguments)) => token_tools::add(&arguments),
         Command::Chunks(command) => chunks_tools::run(&command),
     }
 }

@@ -209,6 +209,17 @@ pub fn acl_file(flag: Option<PathBuf>, file: Option<&Path>) -> Result<PathBuf, F
     })
 }
 
+/// Returns the file of tokens that a flag or a configuration file names.
+pub fn token_file(flag: Option<PathBuf>, file: Option<&Path>) -> Result<PathBuf, Failure> {
+    let in_file = file.map(file::read).transpose()?.and_then(|options| options.token_file);
+    flag.or(in_file).ok_or_else(|| {
+        Failure::usage(
+            "no file of tokens; expected its path by --token-file FILE, or as token_file in \
+             --config FILE",
+        )
+    })
+}
+
 /// Returns the log's directory in the directory of the data, or in the default one.
 pub fn log_directory(data: Option<&Path>) -> PathBuf {
     data.unwrap_or(Path::new(DATA_DEFAULT)).join(LOG_DIRECTORY)

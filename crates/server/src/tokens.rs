@@ -24,6 +24,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
+pub use self::file::read_text;
 use self::{
     endpoint::{Answer, Endpoint},
     file::{Entries, Rights},
@@ -167,16 +168,36 @@ impl Tokens {
     }
 }
 
-/// Returns whether an audience is this host, with its port or without.
+/// Checks the text of a file.
+pub fn check_text(text: &str) -> Result<(), String> {
+    Entries::parse(text).map(drop)
+}
+
+/// Returns whether an audience is this host, with its port or without. Dolt leaves out the brackets
+/// of an IPv6 address.
 fn is_host(audience: &str, host: &str) -> bool {
     let without_port = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    audience.eq_ignore_ascii_case(host) || audience.eq_ignore_ascii_case(without_port)
+    let without_brackets =
+        without_port.strip_prefix('[').and_then(|address| address.strip_suffix(']'));
+    [Some(host), Some(without_port), without_brackets]
+        .into_iter()
+        .flatten()
+        .any(|known| audience.eq_ignore_ascii_case(known))
 }
 
 impl Reader {
+    /// Returns whether the token is known to be good: it is in the file, or the endpoint's last
+    /// word about it was a permission that still holds.
+    pub fn is_known(&self) -> bool {
+        match &self.rights {
+            Known::Rights(_) => true,
+            Known::Ask(endpoint, token) => endpoint.knows(token),
+        }
+    }
+
     /// Returns whether the sender may read a store, which need not exist.
     pub async fn may_read(&self, store: &str) -> Result<bool, TokenError> {
         let checked = match &self.rights {

@@ -2,9 +2,9 @@
 //! the new one, and it belongs to its owner alone.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
 };
 
@@ -45,26 +45,33 @@ impl AclFile {
             )
         })
     }
+}
 
-    fn replace(&self, text: &str) -> io::Result<()> {
-        let directory = match self.path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.new", std::process::id()));
-        let new = directory.join(name);
-        let written = write_new(&new, text).and_then(|()| fs::rename(&new, &self.path));
-        if let Err(error) = written {
-            // It may not have been created.
-            let _ = fs::remove_file(&new);
-            return Err(error);
-        }
-        File::open(directory)?.sync_all()
+/// Returns the directory of a file.
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
     }
 }
 
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
+/// Replaces a file as a whole. Owner and mode are those of another file, if there is one; else the
+/// new file belongs to its owner alone.
+pub fn replace(path: &Path, text: &str, like: Option<&Metadata>) -> io::Result<()> {
+    let directory = directory_of(path);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = directory.join(name);
+    let written = write_new(&new, text, like).and_then(|()| fs::rename(&new, path));
+    if let Err(error) = written {
+        // It may not have been created.
+        let _ = fs::remove_file(&new);
+        return Err(error);
+    }
+    File::open(directory)?.sync_all()
+}
+
+fn write_new(path: &Path, text: &str, like: Option<&Metadata>) -> io::Result<()> {
     // What a process with the same number left when it crashed is in nobody's way.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -73,6 +80,10 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
     // The mode of a new file is less what `umask` takes.
     file.set_permissions(Permissions::from_mode(MODE))?;
+    if let Some(like) = like {
+        fchown(&file, Some(like.uid()), Some(like.gid()))?;
+        file.set_permissions(like.permissions())?;
+    }
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
@@ -96,7 +107,7 @@ impl UserFile for AclFile {
 
     fn write(&self, text: &str) -> Result<(), String> {
         let name = self.path.display();
-        self.replace(text)
+        replace(&self.path, text, None)
             .map_err(|error| format!("cannot write the file of users {name}: {error}"))
     }
 }

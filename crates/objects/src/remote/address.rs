@@ -4,22 +4,20 @@
 //!
 //! * `file:///dir`: none.
 //! * All others: `endpoint`, `anonymous`, `allow-http`, `allow-invalid-certificates`.
-//! * `s3://bucket/prefix` also: `region`, `path-style`, `request-payer`, `metadata-endpoint`.
+//! * `s3://bucket/prefix` also: `region`, `path-style`, `request-payer`, `metadata-endpoint`,
+//!   `profile`.
 //! * `aws://[table:bucket]/database`: those of `s3://` but `anonymous`, and `dynamodb-endpoint`.
 //! * `gs://bucket/prefix`: no others.
 //! * `az://container/prefix` also: `account`, `emulator`.
 //!
-//! Credentials come from the environment only. A URL with a key that names a secret is refused,
-//! because URLs are shown and logged.
+//! Credentials come from the environment, and for AWS from profiles. A URL with a key that names a
+//! secret is refused, because URLs are shown and logged.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use object_store::{
-    ClientOptions, ObjectStore, RetryConfig,
-    aws::{AmazonS3, AmazonS3Builder},
-    azure::MicrosoftAzureBuilder,
-    gcp::GoogleCloudStorageBuilder,
-    path::Path,
+    ClientOptions, ObjectStore, RetryConfig, azure::MicrosoftAzureBuilder,
+    gcp::GoogleCloudStorageBuilder, path::Path,
 };
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -34,9 +32,10 @@ use super::{
 use crate::Error;
 
 mod aws;
-mod environment;
+pub(super) mod environment;
+mod s3;
 
-use environment::{AWS, AZURE, AZURE_ACCOUNT, GOOGLE, value_of};
+use environment::{AZURE, AZURE_ACCOUNT, GOOGLE, value_of};
 
 /// Store and prefix that a URL names.
 #[derive(Debug)]
@@ -53,8 +52,15 @@ pub(super) struct Address {
 
 /// Keys that all stores but files take.
 const HTTP_KEYS: [&str; 2] = ["allow-http", "allow-invalid-certificates"];
-const S3_KEYS: [&str; 6] =
-    ["endpoint", "region", "path-style", "anonymous", "request-payer", "metadata-endpoint"];
+const S3_KEYS: [&str; 7] = [
+    "endpoint",
+    "region",
+    "path-style",
+    "anonymous",
+    "request-payer",
+    "metadata-endpoint",
+    "profile",
+];
 const GS_KEYS: [&str; 2] = ["endpoint", "anonymous"];
 const AZ_KEYS: [&str; 4] = ["account", "endpoint", "anonymous", "emulator"];
 const SCHEMES: [&str; 5] = ["file", "s3", "aws", "gs", "az"];
@@ -85,7 +91,7 @@ impl Address {
         }
         match url.scheme() {
             "file" => file(&url),
-            "s3" => s3(&url, options),
+            "s3" => s3::parse(&url, options),
             "gs" => gs(&url, options),
             "az" => az(&url, options),
             scheme => Err(settings(format!(
@@ -112,56 +118,6 @@ fn file(url: &Url) -> Result<Address, Error> {
     let url = url.trim_end_matches('/').to_owned();
     let store = Arc::new(FileStore::new());
     Ok(Address { store, prefix, url, directory: Some(directory), item: None })
-}
-
-fn s3(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
-    let query = Query::parse(url, &S3_KEYS)?;
-    let bucket = container(url, "bucket")?;
-    let (store, endpoint) = s3_bucket(&bucket, &query, options)?;
-    address(Arc::new(store), url, &bucket, endpoint.as_ref())
-}
-
-/// Makes the client of a bucket. Returns its endpoint as well, unless that is Amazon's.
-fn s3_bucket(
-    bucket: &str,
-    query: &Query,
-    options: &RemoteOptions,
-) -> Result<(AmazonS3, Option<Url>), Error> {
-    let found = AWS.collect(&options.environment);
-    let endpoint = query.endpoint(found.endpoint)?;
-    let path_style = query.flag("path-style")?;
-    let mut builder = AmazonS3Builder::new()
-        .with_bucket_name(bucket)
-        .with_retry(no_retries())
-        .with_http_connector(Connector::default());
-    for (key, value) in found.settings {
-        builder = builder.with_config(key, value);
-    }
-    let is_plain = is_plain_http(endpoint.as_ref());
-    builder = builder.with_client_options(client(options, query, is_plain)?);
-    // The text of the bucket's own host is what virtual hosting wants of the endpoint.
-    let in_host = path_style.map(|path_style| !path_style);
-    if let Some(in_host) = in_host {
-        builder = builder.with_virtual_hosted_style_request(in_host);
-    }
-    if let Some(endpoint) = &endpoint {
-        builder =
-            builder.with_endpoint(endpoint_of_bucket(endpoint, bucket, in_host == Some(true))?);
-    }
-    if let Some(region) = query.get("region") {
-        builder = builder.with_region(region);
-    }
-    if let Some(metadata) = query.get("metadata-endpoint") {
-        builder = builder.with_metadata_endpoint(checked_endpoint(metadata)?);
-    }
-    if let Some(anonymous) = query.flag("anonymous")? {
-        builder = builder.with_skip_signature(anonymous);
-    }
-    if let Some(pays) = query.flag("request-payer")? {
-        builder = builder.with_request_payer(pays);
-    }
-    let store = builder.build().map_err(|error| settings(format!("s3://{bucket}: {error}")))?;
-    Ok((store, endpoint))
 }
 
 fn gs(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
@@ -295,7 +251,7 @@ fn prefix(url: &Url) -> Result<Path, Error> {
         .map_err(|error| settings(format!("{}://{host}{path}: {error}", url.scheme())))
 }
 
-fn checked_endpoint(text: &str) -> Result<Url, Error> {
+pub(super) fn checked_endpoint(text: &str) -> Result<Url, Error> {
     let error = |why: &str| settings(format!("endpoint {}: {why}", without_secrets(text)));
     let url =
         Url::parse(text).map_err(|_| error("expected a URL, for example http://127.0.0.1:9000"))?;

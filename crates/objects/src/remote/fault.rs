@@ -4,7 +4,7 @@
 
 use std::{error::Error as StdError, io};
 
-use super::{http::Seen, limits::CAUSE_CHARACTERS_MAX};
+use super::{aws_credentials::CredentialError, http::Seen, limits::CAUSE_CHARACTERS_MAX};
 use crate::Error;
 
 /// Reason why an attempt failed.
@@ -79,7 +79,10 @@ impl Fault {
 
 fn kind_of(error: &object_store::Error, seen: Seen) -> FaultKind {
     use object_store::Error as E;
+    let of_credentials = chain(error).find_map(|cause| cause.downcast_ref::<CredentialError>());
     match error {
+        // Another attempt would find the same files.
+        _ if matches!(of_credentials, Some(CredentialError::Settings(_))) => FaultKind::Denied,
         E::NotModified { .. } => FaultKind::NotModified,
         E::Precondition { .. } => FaultKind::Replaced,
         // A bucket that does not exist answers 404 to every name: that is a matter of settings, not
@@ -144,15 +147,21 @@ fn chain<'a>(
 /// Puts the error and its causes on one line, without causes that only repeat others.
 pub(super) fn error_text(error: &(dyn StdError + 'static)) -> String {
     let mut text = String::new();
+    // Texts of the causes so far, of which `text` may have a part only.
+    let mut all = String::new();
     for cause in chain(error) {
-        let part = one_line(&cause.to_string());
+        let line = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let part = shortened(&line);
         if text.is_empty() {
             text = part;
-        } else if !text.contains(&part) {
+        } else if !text.contains(&part) && !all.contains(&line) {
             text = format!("{text}: {part}");
         }
+        all.push_str(&line);
     }
-    if text.contains("169.254.169.254") {
+    if text.contains("no credentials for AWS: ") {
+        text.push_str(" (anonymous=true reads a public bucket)");
+    } else if text.contains("169.254.169.254") {
         text.push_str(
             " (credentials were looked for at the instance's address because the environment has \
              no AWS_ACCESS_KEY_ID; anonymous=true reads a public bucket)",
@@ -161,11 +170,10 @@ pub(super) fn error_text(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-fn one_line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+fn shortened(line: &str) -> String {
     match line.char_indices().nth(CAUSE_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
+        None => line.to_owned(),
     }
 }
 
@@ -231,6 +239,20 @@ mod tests {
         let error =
             object_store::Error::Generic { store: "LocalFileSystem", source: source.into() };
         assert_eq!(Fault::of(&error, Seen::default()).kind, FaultKind::Denied);
+    }
+
+    #[test]
+    fn what_is_missing_in_files_is_denied_and_said_once() {
+        let error = |source: CredentialError| object_store::Error::Generic {
+            store: "AWS",
+            source: Box::new(source),
+        };
+        let long = "run aws sso login ".repeat(30);
+        let fault = Fault::of(&error(CredentialError::Settings(long)), Seen::default());
+        assert_eq!(fault.kind, FaultKind::Denied);
+        assert!(fault.text.len() < CAUSE_CHARACTERS_MAX + 10, "{}", fault.text);
+        let away = CredentialError::Unavailable("STS is away".to_owned());
+        assert_eq!(Fault::of(&error(away), Seen::default()).kind, FaultKind::Transient);
     }
 
     #[test]

@@ -79,8 +79,9 @@ Chunk tables
 
     {CHUNKS}
 
-  The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come
-  from the environment. docs/chunks.md has the details.
+  The rest of the query is the store's: endpoint, region, path-style, anonymous, profile.
+  Credentials come from the environment, and for AWS from profiles, too. docs/chunks.md has the
+  details.
 
   A stock dolt clones, fetches and pulls from the HTTP port: dolt clone http://127.0.0.1:6381/db.
   docs/dolt.md has the details.
@@ -110,8 +111,8 @@ Environment
   BUSLOAD_LOG       the levels of the log, like --log-level, which wins over it.
   BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres
   tables.
-  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for
-  chunk tables.
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_PROFILE and others of AWS, Google and
+  Azure: for chunk tables.
 
 Exit codes
   0  clean shutdown    1  failed at run time    2  mistake in usage or configuration
@@ -232,6 +233,12 @@ pub enum Command {
     /// takes changes over with ACL LOAD. docs/security.md has the rules.
     #[command(subcommand)]
     User(UserCommand),
+    /// Add a token to the file of tokens
+    ///
+    /// The file is that of --token-file, or token_file in the configuration file. A running server
+    /// takes changes over with `busload reload`. docs/security.md says what tokens are for.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Read a Dolt store without serving it
     ///
     /// URL names a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
@@ -382,6 +389,33 @@ pub struct AddUserArgs {
     /// -@dangerous`
     #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
     pub rules: Option<String>,
+}
+
+/// Subcommands of `busload token`.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a bearer token and print it, once: the file keeps its SHA-256
+    Add(AddTokenArgs),
+}
+
+/// Arguments of `busload token add`.
+#[derive(Args, Debug)]
+pub struct AddTokenArgs {
+    /// Name of the token, for people
+    pub name: String,
+    /// Patterns of the stores that the token may read, like 'org/*' or 'org/**'; may be given
+    /// several times
+    #[arg(long, value_name = "PATTERN", required = true)]
+    pub stores: Vec<String>,
+    /// Time from which on the token is refused, like 2027-01-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
+    /// File of tokens; it is made if there is none
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Configuration file (TOML) that names the file of tokens
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// Configuration file and options that name the tables.
@@ -729,6 +763,7 @@ mod tests {
             (&["top", "--interval", "0"], "expected seconds from 1"),
             (&["health", "--timeout", "x"], "expected seconds from 1"),
             (&["man"], "DIR"),
+            (&["token", "add", "ci"], "--stores"),
             (&["completions", "cmd.exe"], "bash, elvish, fish, powershell, zsh"),
             (&["backup", "d", "--keep", "long"], "expected one like 30d"),
             (&["restore", "d"], "--data"),

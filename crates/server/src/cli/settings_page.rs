@@ -106,7 +106,7 @@ const ENVIRONMENT: [(&str, &str); 8] = [
     ),
     ("PGPASSWORD, PGPASSFILE, PGHOST", "And others of libpq: for all Postgres tables."),
     (
-        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION",
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_PROFILE",
         "And others of AWS, Google and \
         Azure: for chunk tables.",
     ),
@@ -115,7 +115,7 @@ const ENVIRONMENT: [(&str, &str); 8] = [
         "Set by systemd: where to say that the server is ready, and \
         how often that it is well.",
     ),
-    ("HOME", "Directory of `~/.pgpass`."),
+    ("HOME", "Directory of `~/.pgpass` and `~/.aws`."),
 ];
 
 /// Puts the lists of settings into the manual of `--help`.

@@ -32,7 +32,7 @@ use crate::failure::Failure;
 pub const CHUNKS_KEYS: [&str; 17] = names(&CHUNKS_SETTINGS);
 
 /// Keys that the query of a URL passes on to the object store.
-pub const STORE_KEYS: [&str; 11] = [
+pub const STORE_KEYS: [&str; 12] = [
     "account",
     "allow-http",
     "allow-invalid-certificates",
@@ -42,6 +42,7 @@ pub const STORE_KEYS: [&str; 11] = [
     "endpoint",
     "metadata-endpoint",
     "path-style",
+    "profile",
     "region",
     "request-payer",
 ];

@@ -20,7 +20,8 @@
 //! The guard wraps the router, so that no path can be forgotten. Credentials are `Basic`, or
 //! `Bearer USER:PASSWORD`. Without a file of users any name stands for `default`, whose password is
 //! that of the configuration. After a few wrong passwords an address may try one a second
-//! (`busload_pipeline::password_limiter`). Hashes are computed on the workers of the users.
+//! (`busload_pipeline::password_limiter`); a token that is known to be good passes. Hashes are
+//! computed on the workers of the users.
 //!
 //! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a
 //! key: a time, and a MAC of the time and the table's name, keyed by a secret derived from the
@@ -150,6 +151,8 @@ impl TokenSender {
 pub enum Denied {
     /// The request has no credentials.
     Missing,
+    /// The request has no credentials, where tokens are as good as a user.
+    MissingToken,
     /// The credentials are of another scheme, or cannot be decoded.
     Unknown,
     /// The password is wrong, or there is no such user.
@@ -233,10 +236,15 @@ impl Access {
         let guarded = self.0.as_ref()?;
         let tokens = guarded.tokens.as_ref()?;
         let token = token(headers.get(header::AUTHORIZATION)?.as_bytes())?;
-        if let Some(wait) = guarded.guesses().wait(visitor.address, guarded.started.elapsed()) {
+        let found = tokens.reader(token, host, now);
+        // A good token passes, whatever others at its address have sent: nobody guesses one. The
+        // limit slows what is wrong, and what the endpoint would have to be asked about.
+        let is_known = found.as_ref().is_ok_and(Reader::is_known);
+        if !is_known
+            && let Some(wait) = guarded.guesses().wait(visitor.address, guarded.started.elapsed())
+        {
             return Some(Err(Denied::TooMany(whole_seconds(wait))));
         }
-        let found = tokens.reader(token, host, now);
         if found.is_err() {
             self.note_wrong(visitor.address);
         }
@@ -367,6 +375,14 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "this server asks for a password",
+            Self::MissingToken => {
+                return f.write_str(
+                    "this server asks for a token or a password; expected `authorization: Bearer \
+                     TOKEN`, of dolt a key pair whose public key is in the server's file of \
+                     tokens (dolt creds new, dolt creds use), or a user and password (of dolt: \
+                     --user NAME, and the password in DOLT_REMOTE_PASSWORD)",
+                );
+            }
             Self::Unknown => "these credentials are of another kind than this server takes",
             Self::Wrong => "this is not the password of a user of this server",
             Self::Token(error) => return error.fmt(f),
@@ -464,6 +480,11 @@ pub async fn guard(
             user.as_ref().map_or(Ok(()), |user| check_right(user, command)).map(|()| user)
         }),
     };
+    let has_tokens = caller == Caller::Reader && access.tokens().is_some();
+    let checked = checked.map_err(|denied| match denied {
+        Denied::Missing if has_tokens => Denied::MissingToken,
+        denied => denied,
+    });
     match checked {
         Ok(user) => {
             if let Some(user) = user {
@@ -473,7 +494,7 @@ pub async fn guard(
         }
         Err(denied) => {
             match denied {
-                Denied::Missing => {}
+                Denied::Missing | Denied::MissingToken => {}
                 Denied::Unknown
                 | Denied::Wrong
                 | Denied::Token(_)

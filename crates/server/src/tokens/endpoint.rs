@@ -55,6 +55,8 @@ pub struct Endpoint {
     client: reqwest::Client,
     permits: Arc<Semaphore>,
     answers: Mutex<Cache<[u8; 32], Asked>>,
+    /// Tokens with a permission for any store, and the time until which it holds.
+    good: Arc<Mutex<Cache<[u8; 32], Instant>>>,
     metrics: Arc<TokenMetrics>,
 }
 
@@ -80,7 +82,8 @@ impl Endpoint {
             .map_err(|error| format!("token_url: the client cannot be made: {error}"))?;
         let permits = Arc::new(Semaphore::new(ENDPOINT_CALLS_MAX));
         let answers = Mutex::new(Cache::new(ANSWER_COUNT_MAX));
-        Ok(Self { url, client, permits, answers, metrics })
+        let good = Arc::new(Mutex::new(Cache::new(ANSWER_COUNT_MAX)));
+        Ok(Self { url, client, permits, answers, good, metrics })
     }
 
     /// Returns whether a token may read a store.
@@ -89,6 +92,13 @@ impl Endpoint {
         let key = Sha256::new().chain_update(length).chain_update(token).chain_update(store);
         let answer = self.kept_or_asked(key.finalize().into(), token, store);
         answer.await
+    }
+
+    /// Returns whether a permission of the token holds.
+    pub fn knows(&self, token: &str) -> bool {
+        let good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        good.peek(&hash).is_some_and(|until| Instant::now() < *until)
     }
 
     fn kept_or_asked(
@@ -107,6 +117,7 @@ impl Endpoint {
         let until = Arc::new(OnceLock::new());
         let asking = self.asking(json!({"token": token, "store": store}), store.to_owned());
         let (noted, metrics) = (Arc::clone(&until), Arc::clone(&self.metrics));
+        let (good, hash) = (Arc::clone(&self.good), <[u8; 32]>::from(Sha256::digest(token)));
         // A task of its own, so that a client that leaves takes nobody's answer along.
         let task = tokio::spawn(async move {
             let (answer, ttl) = timeout(ENDPOINT_TIMEOUT, asking)
@@ -114,6 +125,14 @@ impl Endpoint {
                 .unwrap_or((Answer::Unavailable, FAILURE_PAUSE));
             if answer == Answer::Unavailable {
                 metrics.endpoint_failures.fetch_add(1, Relaxed);
+            }
+            {
+                let mut good = good.lock().unwrap_or_else(PoisonError::into_inner);
+                match answer {
+                    Answer::Allowed => good.insert(hash, Instant::now() + ttl),
+                    Answer::Unknown => _ = good.remove(&hash),
+                    Answer::Forbidden | Answer::Unavailable => {}
+                }
             }
             // Nobody else sets it.
             let _ = noted.set(Instant::now() + ttl);
@@ -163,6 +182,7 @@ impl Endpoint {
     /// Forgets all answers that are kept.
     pub fn forget(&self) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.good.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

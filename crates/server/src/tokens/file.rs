@@ -50,25 +50,12 @@ pub struct Entries {
 impl Entries {
     /// Reads a file, which must not be open to everybody.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let name = path.display();
-        let failed = |error| format!("cannot read the file of tokens {name}: {error}");
-        let file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-        if mode & EVERYBODY != 0 {
-            return Err(format!(
-                "the file of tokens {name} is open to everybody (mode {mode:03o}); expected at \
-                 most 640 (chmod 600)"
-            ));
-        }
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
-        if FILE_BYTES_MAX < text.len() as u64 {
-            return Err(format!("the file of tokens {name} is longer than {FILE_BYTES_MAX} bytes"));
-        }
-        Self::parse(&text).map_err(|error| format!("{name}: {error}"))
+        let text = read_text(path)?;
+        Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Parses the text of a file.
+    pub fn parse(text: &str) -> Result<Self, String> {
         // The whole message would show lines of the file.
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let before = error.span().map_or(0, |span| span.start).min(text.len());
@@ -123,6 +110,26 @@ impl Entries {
         };
         if is_new { Ok(()) } else { Err(format!("this {identity} is there twice")) }
     }
+}
+
+/// Reads the text of a file, which must not be open to everybody.
+pub fn read_text(path: &Path) -> Result<String, String> {
+    let name = path.display();
+    let failed = |error| format!("cannot read the file of tokens {name}: {error}");
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+    if mode & EVERYBODY != 0 {
+        return Err(format!(
+            "the file of tokens {name} is open to everybody (mode {mode:03o}); expected at most \
+             640 (chmod 600)"
+        ));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if FILE_BYTES_MAX < text.len() as u64 {
+        return Err(format!("the file of tokens {name} is longer than {FILE_BYTES_MAX} bytes"));
+    }
+    Ok(text)
 }
 
 fn hash_of_hex(text: &str) -> Option<[u8; 32]> {

@@ -79,6 +79,13 @@ fn a_jwt_of_a_known_key_is_for_the_host_that_was_asked_or_the_audience() {
         wrong,
         "the host is no audience where the audiences are named"
     );
+    // Dolt signs for an IPv6 address without its brackets.
+    let claims = json!({"aud": ["::1"], "exp": NOW.as_secs() + 30});
+    let token = signed(&signer, &json!({"alg": "EdDSA", "kid": key.id()}), &claims);
+    for host in ["[::1]", "[::1]:6381"] {
+        assert!(tokens.reader(&token, Some(host), NOW).is_ok(), "{host}");
+    }
+    assert_eq!(tokens.reader(&token, Some("[::2]:6381"), NOW).unwrap_err(), wrong);
     // A token of a key that is not in the file.
     let other = signed(&pair(4).0, &json!({"alg": "EdDSA", "kid": "x"}), &claims);
     assert_eq!(tokens.reader(&other, None, NOW).unwrap_err(), TokenError::Unknown);
@@ -113,13 +120,16 @@ async fn however_many_ask_the_endpoint_is_asked_once_for_a_token_and_a_store() {
     let (url, count) = endpoint(YES).await;
     let tokens = Tokens::new(None, Some(url), vec![]).unwrap();
     let reader = tokens.reader("opaque", None, NOW).unwrap();
+    assert!(!reader.is_known());
     let asked = futures_util::future::join_all((0..50).map(|_| reader.may_read("org/a"))).await;
     assert_eq!(asked, vec![Ok(true); 50]);
     assert_eq!(count.load(Relaxed), 1);
     assert_eq!(tokens.metrics().cache_hits.load(Relaxed), 49);
     assert_eq!(reader.may_read("org/b").await, Ok(true));
     assert_eq!(count.load(Relaxed), 2, "another store is another question");
+    assert!(reader.is_known());
     assert_eq!(tokens.reload(), Ok(false));
+    assert!(!reader.is_known());
     assert_eq!(reader.may_read("org/a").await, Ok(true));
     assert_eq!(count.load(Relaxed), 3, "a reload forgets answers");
 }
@@ -145,6 +155,7 @@ async fn no_answer_and_a_wrong_one_are_no_yes() {
         let tokens = Tokens::new(None, Some(url), vec![]).unwrap();
         let reader = tokens.reader("opaque", None, NOW).unwrap();
         assert_eq!(reader.may_read("a").await, expected, "{answer}");
+        assert!(!reader.is_known());
     }
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let tokens = Tokens::new(None, Some(format!("http://{nobody}/")), vec![]).unwrap();

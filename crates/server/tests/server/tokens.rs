@@ -144,6 +144,9 @@ fn tokens_of_the_file_read_their_stores_and_nothing_else_until_a_reload_takes_th
         let refused = calls.root(http, Some(&bearer(&wrong))).unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     }
+    let missing = calls.root(http, None).unwrap_err();
+    assert_eq!(missing.code(), Code::Unauthenticated);
+    assert!(missing.message().contains("dolt creds use"), "{missing}");
     calls.root(http, Some("Bearer ada:sesame")).unwrap();
     assert!(calls.has_chunks(http, Some(&bearer("hush-other"))).is_err());
 
@@ -210,6 +213,52 @@ fn an_endpoint_that_is_down_lets_nobody_in() {
     let server = Kept::new().start(&["--token-url", &url]);
     let refused = Calls::new().root(server.address("http"), Some("Bearer opaque")).unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+}
+
+/// Behind one router with somebody who guesses, good tokens were once refused like the guesses.
+#[test]
+fn a_good_token_passes_whatever_others_at_its_address_have_sent() {
+    let kept = Kept::new();
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap();
+    let key = base32(pair.public_key().as_ref());
+    let entries = entry("good", "db") + &format!("[[key]]\npublic_key = '{key}'\nread = ['db']\n");
+    let file = kept.private("tokens.toml", &entries);
+    let (url, count) = endpoint("200", r#"{"allowed": true, "ttl_seconds": 600}"#);
+    let server = kept.start(&["--token-file", text(&file), "--token-url", &url]);
+    let refresh = |token: &str| ask(&server, "POST /api/stores/db/refresh", token);
+    assert_eq!(refresh("known"), "200");
+    let wrong = jwt(&pair, "elsewhere", "EdDSA", 30);
+    let blocked = (0..100).any(|_| refresh(&wrong) == "429");
+    assert!(blocked, "guesses are slowed down");
+    // Time passes, which may earn the address a guess: then the fresh token is asked about.
+    for token in ["good", "known", &jwt(&pair, "127.0.0.1", "EdDSA", 30)] {
+        (0..20).for_each(|_| while refresh(&wrong) != "429" {});
+        assert_eq!(refresh(token), "200", "{token}");
+    }
+    let asked = count.load(Relaxed);
+    let is_refused = (0..100).any(|number| {
+        while refresh(&wrong) != "429" {}
+        refresh(&format!("fresh{number}")) == "429"
+    });
+    assert!(is_refused, "the endpoint is not asked about every guess");
+    assert_eq!(asked, 1, "about known");
+}
+
+#[test]
+fn a_token_that_was_added_is_shown_once_and_reads_its_stores() {
+    let kept = Kept::new();
+    let file = kept.private("tokens.toml", "# ours\n");
+    let added = run(&["token", "add", "ci", "--stores", "d*", "--token-file", text(&file)]);
+    let token = added.stdout.trim();
+    assert_eq!((added.code, token.len()), (Some(0), 64), "{added:?}");
+    assert!(added.stderr.contains("busload reload") && !added.stderr.contains(token));
+    let kept_text = fs::read_to_string(&file).unwrap();
+    assert!(kept_text.starts_with("# ours\n") && !kept_text.contains(token), "{kept_text}");
+    let server = kept.start(&["--token-file", text(&file)]);
+    assert_eq!(ask(&server, "POST /api/stores/db/refresh", token), "200");
+    assert_eq!(ask(&server, "POST /api/stores/other/refresh", token), "404");
+    let again = run(&["token", "add", "ci", "--stores", "d*", "--token-file", text(&file)]);
+    assert!(again.failed(2).contains("is in"), "{again:?}");
 }
 
 #[test]

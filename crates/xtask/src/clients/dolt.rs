@@ -73,6 +73,7 @@ pub fn install(folders: &ClientFolders) -> Result<PathBuf> {
 pub struct Run {
     dolt: PathBuf,
     work: PathBuf,
+    home: PathBuf,
     environment: Vec<(&'static str, String)>,
 }
 
@@ -103,24 +104,56 @@ impl Run {
         if work.exists() {
             fs::remove_dir_all(&work)?;
         }
-        fs::create_dir_all(work.join("home"))?;
+        fs::create_dir_all(&work)?;
         let (dolt, work) = (dolt.canonicalize()?, work.canonicalize()?);
-        let run = Self { dolt, work, environment };
-        for (key, value) in [("user.name", "busload"), ("user.email", "busload@example.com")] {
-            run.dolt(&run.work, &["config", "--global", "--add", key, value])?;
-        }
+        let run = Self { dolt, home: work.join("home"), work, environment };
+        run.begin_home()?;
         Ok(run)
+    }
+
+    /// The same program for another person, with a home of their own and further variables.
+    pub fn of_person(&self, name: &str, variables: &[(&'static str, String)]) -> Result<Self> {
+        let run = Self {
+            dolt: self.dolt.clone(),
+            work: self.work.clone(),
+            home: self.work.join(name),
+            environment: [&self.environment, variables].concat(),
+        };
+        run.begin_home()?;
+        Ok(run)
+    }
+
+    fn begin_home(&self) -> Result<()> {
+        if self.home.exists() {
+            return Ok(());
+        }
+        fs::create_dir(&self.home)?;
+        for (key, value) in [("user.name", "busload"), ("user.email", "busload@example.com")] {
+            self.dolt(&self.work, &["config", "--global", "--add", key, value])?;
+        }
+        Ok(())
+    }
+
+    /// Folder of all that the run makes.
+    pub fn work(&self) -> &Path {
+        &self.work
+    }
+
+    /// Folder of the person, for their clones.
+    pub fn home(&self) -> &Path {
+        &self.home
     }
 
     fn command(&self, folder: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.dolt);
-        command.args(arguments).current_dir(folder).env("HOME", self.work.join("home"));
+        command.args(arguments).current_dir(folder).env("HOME", &self.home);
         command.env("DOLT_DISABLE_EVENT_FLUSH", "1").env("NO_COLOR", "1");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
-    fn dolt(&self, folder: &Path, arguments: &[&str]) -> Result<String> {
+    /// Runs a command in a folder and returns what it prints.
+    pub fn dolt(&self, folder: &Path, arguments: &[&str]) -> Result<String> {
         output(&mut self.command(folder, arguments))
     }
 
@@ -135,7 +168,12 @@ impl Run {
 
     /// Makes a repository and pushes it.
     pub fn make_source(&self, remote: &Remote<'_>) -> Result<Source> {
-        let folder = self.work.join("source");
+        self.make_named_source("source", remote, ROWS)
+    }
+
+    /// Makes a repository with some rows in a folder of this name, and pushes it.
+    pub fn make_named_source(&self, name: &str, remote: &Remote<'_>, rows: u64) -> Result<Source> {
+        let folder = self.work.join(name);
         fs::create_dir(&folder)?;
         self.dolt(&folder, &["init"])?;
         let create =
@@ -144,7 +182,7 @@ impl Run {
         let add = ["remote", "add", "origin", remote.url];
         self.dolt(&folder, &[&add, remote.settings].concat())?;
         let mut source = Source { folder, rows: 0 };
-        self.push(&mut source, ROWS)?;
+        self.push(&mut source, rows)?;
         Ok(source)
     }
 
@@ -166,7 +204,8 @@ impl Run {
         self.dolt(&source.folder, &["push", "folder", "main"]).map(drop)
     }
 
-    fn push(&self, source: &mut Source, rows: u64) -> Result<()> {
+    /// Adds rows to a source and pushes them.
+    pub fn push(&self, source: &mut Source, rows: u64) -> Result<()> {
         let range = source.rows..source.rows + rows;
         source.rows = range.end;
         let mut csv = String::from("id,a,b\n");
@@ -218,7 +257,8 @@ impl Run {
         Ok(query(sums)? + &query(by_index)?)
     }
 
-    fn expect_same(&self, source: &Source, copy: &Path, what: &str) -> Result<()> {
+    /// Fails unless a copy has the rows of its source.
+    pub fn expect_same(&self, source: &Source, copy: &Path, what: &str) -> Result<()> {
         let (ours, theirs) = (self.contents(copy)?, self.contents(&source.folder)?);
         if ours != theirs {
             bail!("{what}: {ours} instead of {theirs}");
@@ -259,7 +299,7 @@ impl Run {
     }
 
     /// A push is seen by the first fetch after busload's next refresh of the manifest.
-    fn fetch_until_new(&self, source: &Source, copy: &Path) -> Result<()> {
+    pub fn fetch_until_new(&self, source: &Source, copy: &Path) -> Result<()> {
         let head =
             |folder: &Path, branch| self.dolt(folder, &["log", "--oneline", "-n", "1", branch]);
         let newest = commit_of(&head(&source.folder, "main")?);
@@ -281,7 +321,8 @@ impl Run {
         self.expect_said(&self.work, &["clone", &self.url(server, "local")?, "none"], "journal")
     }
 
-    fn expect_said(&self, folder: &Path, arguments: &[&str], expected: &str) -> Result<()> {
+    /// Runs a command that has to fail and to say this.
+    pub fn expect_said(&self, folder: &Path, arguments: &[&str], expected: &str) -> Result<()> {
         let said = self.refusal(folder, arguments)?;
         if !said.contains(expected) {
             bail!("dolt {}: expected it to say {expected:?}, got {said}", arguments.join(" "));

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! DynamoDB is Amazon's for tests, in memory, on Java; S3 is the server of our own tests, which
-//! checks signatures.
+//! checks signatures. Then [`pattern`] serves two databases by one pattern, to who has a token.
+
+mod pattern;
 
 use std::{
     collections::BTreeSet,
@@ -36,6 +38,8 @@ const BUCKET: &str = "bucket";
 const KEY_ID: &str = "AKIDEXAMPLE";
 const SECRET: &str = "secret-of-a-test";
 const REGION: &str = "us-east-1";
+/// Flags with which `dolt remote add` takes a remote of `aws://`.
+const REMOTE_SETTINGS: [&str; 4] = ["--aws-region", REGION, "--aws-creds-type", "env"];
 /// Name of a database, which is the item's key and the prefix of the table files.
 const DATABASE: &str = "org/repo";
 /// Stores without an item that are served as well, so that busload reads several keys at once.
@@ -153,10 +157,7 @@ struct Aws<'a> {
 impl Aws<'_> {
     fn check(&self) -> Result<()> {
         let url = format!("aws://[{TABLE}:{BUCKET}]/{DATABASE}");
-        let mut source = self.run.make_source(&Remote {
-            url: &url,
-            settings: &["--aws-region", REGION, "--aws-creds-type", "env"],
-        })?;
+        let mut source = self.run.make_source(&Remote { url: &url, settings: &REMOTE_SETTINGS })?;
         // The same pushes to a folder: where busload has long read manifests.
         let folder = self.run.add_folder(&source)?;
         self.run.push_to_folder(&source)?;
@@ -167,15 +168,19 @@ impl Aws<'_> {
         self.run.push_to_folder(&source)?;
         self.expect_chunks_of(&url, &folder)?;
         expect_shared_requests(&server)?;
-        server.stop()
+        server.stop()?;
+        self.check_pattern()
+    }
+
+    /// Settings of a store in the query of its URL.
+    fn query(&self) -> String {
+        let (s3, dynamodb) = (&self.s3.said, &self.dynamodb.said);
+        format!("endpoint={s3}&dynamodb-endpoint={dynamodb}&region={REGION}&poll=100ms&disk=64MiB")
     }
 
     /// Serves the store, and others that are empty beside it.
     fn serve(&self, url: &str) -> Result<Server> {
-        let (s3, dynamodb) = (&self.s3.said, &self.dynamodb.said);
-        let query = format!(
-            "endpoint={s3}&dynamodb-endpoint={dynamodb}&region={REGION}&poll=100ms&disk=64MiB"
-        );
+        let query = self.query();
         let mut command = Server::command(self.busload)?;
         command.args(["--http", "127.0.0.1:0", "--table"]);
         command.arg(format!("db=chunks+{url}?{query}&dolt_paths=org/repo"));

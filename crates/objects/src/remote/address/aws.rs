@@ -10,8 +10,10 @@ use url::Url;
 
 use super::{
     Address, Query, S3_KEYS, client,
-    environment::{AWS_DYNAMODB_ENDPOINTS, AWS_REGIONS, first_value_of},
-    is_plain_http, prefix, s3_bucket, settings,
+    environment::{AWS_DYNAMODB_ENDPOINTS, aws_endpoint},
+    is_plain_http, prefix,
+    s3::{self, Bucket},
+    settings,
 };
 use crate::{
     Error,
@@ -24,8 +26,6 @@ use crate::{
 const EXPECTED: &str = "expected aws://[TABLE:BUCKET]/DATABASE, as Dolt writes it";
 const SERVICE: &str = "dynamodb";
 const ENDPOINT_KEY: &str = "dynamodb-endpoint";
-/// Region where nothing names one, as for `s3://`.
-const REGION_DEFAULT: &str = "us-east-1";
 /// DynamoDB's limit of a table's name.
 const TABLE_NAME_BYTES_MAX: usize = 255;
 /// DynamoDB's limit of a key that finds an item.
@@ -40,9 +40,10 @@ pub(super) fn parse(rest: &str, options: &RemoteOptions) -> Result<Address, Erro
         S3_KEYS.into_iter().filter(|key| *key != "anonymous").chain([ENDPOINT_KEY]).collect();
     let query = Query::parse(&url, &keys)?;
     let database = database(&url, table, bucket)?;
-    let (store, endpoint) = s3_bucket(bucket, &query, options)?;
-    let environment = first_value_of(&options.environment, &AWS_DYNAMODB_ENDPOINTS);
-    let item_endpoint = query.endpoint_of(ENDPOINT_KEY, environment)?;
+    let Bucket { store, endpoint, region, profile } = s3::bucket(bucket, &query, options)?;
+    let from_outside = aws_endpoint(&options.environment, &AWS_DYNAMODB_ENDPOINTS);
+    let from_outside = from_outside.or_else(|| profile.endpoint(SERVICE));
+    let item_endpoint = query.endpoint_of(ENDPOINT_KEY, from_outside)?;
 
     let mut shown = format!("aws://[{table}:{bucket}]/{database}");
     let mut joint = '?';
@@ -52,11 +53,6 @@ pub(super) fn parse(rest: &str, options: &RemoteOptions) -> Result<Address, Erro
             joint = '&';
         }
     }
-    let region = query
-        .get("region")
-        .map(str::to_owned)
-        .or_else(|| first_value_of(&options.environment, &AWS_REGIONS))
-        .unwrap_or_else(|| REGION_DEFAULT.to_owned());
     let client_options = client(options, &query, is_plain_http(item_endpoint.as_ref()))?;
     let client = ReqwestConnector::default()
         .connect(&client_options)
@@ -66,7 +62,7 @@ pub(super) fn parse(rest: &str, options: &RemoteOptions) -> Result<Address, Erro
         None => endpoint_in(&region)?,
     };
     // Two URLs share the calls of a service if they share all that these depend on.
-    let account = ["metadata-endpoint", "allow-invalid-certificates"]
+    let account = ["metadata-endpoint", "allow-invalid-certificates", "profile"]
         .map(|key| query.get(key).unwrap_or_default())
         .join(" ");
     let api = AwsApi::new(SERVICE, &region, endpoint, account, store.credentials().clone(), client);

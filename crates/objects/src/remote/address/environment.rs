@@ -41,13 +41,18 @@ pub(super) const AWS: Vendor<AmazonS3ConfigKey> = Vendor {
         "AWS_SKIP_SIGNATURE",
         "AWS_REQUEST_PAYER",
     ],
-    endpoints: &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
+    endpoints: &[],
     key: PhantomData,
 };
 
 /// Variables of the region, that of the first counts.
 pub(super) const AWS_REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
 
+/// Variable that makes AWS' tools pass over all endpoints but those of URLs.
+const AWS_NO_ENDPOINTS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
+/// Variables of which the first that is set is the endpoint of S3.
+pub(super) const AWS_S3_ENDPOINTS: [&str; 3] =
+    ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
 /// Variables of which the first that is set is the endpoint of DynamoDB.
 pub(super) const AWS_DYNAMODB_ENDPOINTS: [&str; 2] =
     ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"];
@@ -91,13 +96,31 @@ pub(super) const AZURE: Vendor<AzureConfigKey> = Vendor {
 };
 
 /// A variable that is set to nothing counts as not set.
-pub(super) fn value_of(environment: &Environment, variable: &str) -> Option<String> {
+pub(in crate::remote) fn value_of(environment: &Environment, variable: &str) -> Option<String> {
     environment(variable).filter(|value| !value.is_empty())
 }
 
 /// Returns the value of the first variable that is set.
 pub(super) fn first_value_of(environment: &Environment, variables: &[&str]) -> Option<String> {
     variables.iter().find_map(|name| value_of(environment, name))
+}
+
+/// Returns whether a variable is set to "true".
+pub(in crate::remote) fn is_true(environment: &Environment, variable: &str) -> bool {
+    value_of(environment, variable).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+/// Returns whether endpoints of environment and profiles count.
+pub(in crate::remote) fn has_aws_endpoints(environment: &Environment) -> bool {
+    !is_true(environment, AWS_NO_ENDPOINTS)
+}
+
+/// Returns the endpoint of a service of AWS that the environment names.
+pub(in crate::remote) fn aws_endpoint(
+    environment: &Environment,
+    variables: &[&str],
+) -> Option<String> {
+    first_value_of(environment, variables).filter(|_| has_aws_endpoints(environment))
 }
 
 impl<K: FromStr> Vendor<K> {

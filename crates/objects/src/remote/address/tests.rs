@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use tokio::runtime::Handle;
 
 use super::*;
-use crate::remote::fake;
+use crate::{Remote, remote::fake};
 
 fn parse_with(url: &str, variables: &[(&str, &str)]) -> Result<Address, Error> {
     let variables: HashMap<_, _> =
@@ -160,6 +160,25 @@ async fn an_aws_url_names_a_table_and_an_item_beside_the_bucket() {
         assert!(found.2.contains(expected), "{url} {variables:?}: {}", found.2);
     }
     assert!(parse("s3://bucket/x").unwrap().item.is_none());
+}
+
+/// A pattern `aws://[t:b]/{name}` opens a store at a sample name, and all others at their paths.
+#[tokio::test]
+async fn a_store_at_another_path_names_the_item_of_that_path() {
+    let remote = |name: &str| {
+        let url = format!("aws://[t:b]/{name}?dynamodb-endpoint=http://d:1&region=r");
+        Remote::new(&url, fake::options(Handle::current())).unwrap()
+    };
+    let sample = remote("x/x");
+    for path in ["org/a", "org/b", "deep/org/a.b-c_d~e"] {
+        let (at_path, opened) = (sample.at_path("", path).unwrap(), remote(path));
+        let (item, expected) = (at_path.item().unwrap(), opened.item().unwrap());
+        assert_eq!((item.table.as_str(), item.key.as_str()), ("t", path));
+        assert_eq!(item.key, expected.key);
+        assert_eq!(item.api.identity(), expected.api.identity());
+        assert_eq!(at_path.url(), opened.url());
+    }
+    assert_eq!(sample.item().unwrap().key, "x/x");
 }
 
 #[tokio::test]
