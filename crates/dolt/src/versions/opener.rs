@@ -86,18 +86,21 @@ impl Opener {
         snapshot
     }
 
-    /// Writes sidecars that open this version faster at the next start, and removes the others.
+    /// Writes sidecars that open this version faster the next time, and removes the others.
     pub fn write_sidecars(
         &self,
         version: Arc<Version>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let cache = self.source.cache.clone();
+        let remote = Arc::clone(&self.source.remote);
         let key = self.known.as_ref().map(Manifests::key);
         async move {
             let Some(key) = key else { return };
             // Returns none when the runtime ends.
             cache
-                .run_blocking(move |cache| table_files::write_sidecars(cache, &key, &version))
+                .run_blocking(move |cache| {
+                    table_files::write_sidecars(cache, remote.url(), &key, &version)
+                })
                 .await;
         }
     }

@@ -11,6 +11,7 @@
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 
 use busload_dolt::{DynamoTables, SetSettings, StoreTemplate};
+use busload_objects::StoreShare;
 use busload_pipeline::name_pattern::NamePattern;
 use tokio::runtime::Handle;
 
@@ -172,6 +173,7 @@ impl StoresSettings {
             stores_max: self.stores_max,
             index_bytes_max: self.index_bytes_max,
             idle: self.idle,
+            store_share: StoreShare::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reads the index of one table file: from its sidecar on local disk, else from the object store.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use busload_chunks::{ChunkAddress, FileKind, FormatError, TableIndex};
 use busload_objects::{Cache, ObjectMeta};
@@ -49,24 +49,23 @@ impl Opener {
         let target = Target { kind, meta: meta.clone(), chunk_count };
         // Held until the bytes have become an index, whose memory the version accounts for.
         let mut reservation = Some(self.budget.reserve(target.memory_guess()).await);
-        // Sidecars are of one store, and nothing would remove those of stores that come and go.
-        let has_sidecars = !self.occasion.is_request();
-        if has_sidecars && let Some(index) = self.index_sidecar(target.clone()).await {
+        if let Some(index) = self.index_sidecar(target.clone()).await {
             return Ok(index);
         }
         let tail = self.read_confirmed_tail(&target, &mut reservation).await?;
+        let remote = Arc::clone(&self.source.remote);
         let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
-            if has_sidecars {
-                cache.write_sidecar(&index_sidecar_name(&target.meta), &tail);
-            }
+            cache.write_sidecar(remote.url(), &index_sidecar_name(&target.meta), &tail);
             Ok(index)
         };
         self.source.cache.run_blocking(keep).await.ok_or(Error::Closed)?
     }
 
     async fn index_sidecar(&self, target: Target) -> Option<TableIndex> {
-        self.source.cache.run_blocking(move |cache| target.parse_sidecar(cache)).await.flatten()
+        let remote = Arc::clone(&self.source.remote);
+        let parse = move |cache: &Cache| target.parse_sidecar(cache, remote.url());
+        self.source.cache.run_blocking(parse).await.flatten()
     }
 
     /// Reads the end of a file until two reads agree.
@@ -192,8 +191,8 @@ impl Target {
     }
 
     /// Parses the sidecar; one that makes no sense counts as missing.
-    fn parse_sidecar(&self, cache: &Cache) -> Option<TableIndex> {
-        self.parse(cache.read_sidecar(&index_sidecar_name(&self.meta))?).ok()
+    fn parse_sidecar(&self, cache: &Cache, store: &str) -> Option<TableIndex> {
+        self.parse(cache.read_sidecar(store, &index_sidecar_name(&self.meta))?).ok()
     }
 
     /// Range of the last bytes, if the object has that many.
