@@ -66,7 +66,7 @@ impl Opener {
     /// Reads the manifest and opens its version, if that is not the current one. Open files that
     /// are still named are reused, unless their objects are gone.
     pub async fn open_new(&mut self, current: Option<&Version>) -> Result<Option<Snapshot>, Error> {
-        if self.occasion.is_request() && self.source.is_remote && self.known.is_none() {
+        if self.is_first_request() {
             return self.open_first().await.map(Some);
         }
         let manifests = self.read_manifests().await?;
@@ -77,6 +77,11 @@ impl Opener {
         }
         let files = self.open_files(&manifests, current, None).await?;
         Ok(Some(self.note(manifests, files)))
+    }
+
+    /// Returns whether a request waits for the store, and no version was opened yet.
+    fn is_first_request(&self) -> bool {
+        self.occasion.is_request() && self.source.is_remote && self.known.is_none()
     }
 
     /// Notes which version was opened.

@@ -10,7 +10,8 @@
 //!
 //! A store that was open before has a listing on local disk, and the indexes of its files. If the
 //! first read gives the manifest to which they belong, it confirms the reads of that time, and
-//! opening the store takes this one request. If not, the listing takes a round trip more.
+//! opening the store takes this one request. If not, the opener reads the indexes of the few new
+//! files by their possible names, in place of a listing, so that it still takes two round trips.
 
 use busload_objects::Fetched;
 use futures_util::future::{join, try_join3};
@@ -60,11 +61,13 @@ impl Opener {
             FirstRead::Certain(outer) => (outer, true),
         };
         let mut manifests = Manifests { naming: Naming::Plain, outer: Some(outer), old: None };
-        let kept = kept.and_then(|text| Listing::from_text(&text, &manifests.key()));
-        if kept.is_some() {
-            let files = self.open_files(&manifests, None, kept).await?;
+        let key = manifests.key();
+        if let Some(same) = kept.as_ref().and_then(|text| Listing::from_text(text, &key)) {
+            let files = self.open_files(&manifests, None, Some(same)).await?;
             return Ok(self.note(manifests, files));
         }
+        let listing =
+            listing.or_else(|| kept.and_then(|text| self.earlier_listing(&text, &manifests)));
         if let Some(listing) = &listing {
             self.refuse_journal(manifests.naming, listing)?;
         }

@@ -53,6 +53,42 @@ impl Opener {
             return Ok(index);
         }
         let tail = self.read_confirmed_tail(&target, &mut reservation).await?;
+        self.keep(target, tail).await
+    }
+
+    /// Reads the index of a file of which only the name is known, without a round trip to look for
+    /// it. None: there is no such file, its index is long, or the two reads differ.
+    pub(super) async fn read_index_by_name(
+        &self,
+        kind: FileKind,
+        name: String,
+        chunk_count: u32,
+    ) -> Option<(ObjectMeta, TableIndex)> {
+        let bytes = match kind {
+            FileKind::Classic => TableIndex::classic_tail_bytes(chunk_count),
+            FileKind::Archive => archive_guess(chunk_count),
+        };
+        if TAIL_REREAD_BYTES_MAX < bytes {
+            return None;
+        }
+        let _reservation = self.budget.reserve(bytes * ARCHIVE_COPIES).await;
+        let read = || self.source.remote.fetch_end(&name, bytes);
+        let (end, again) = join(read(), read()).await;
+        let (meta, end) =
+            end.ok()?.filter(|end| again.is_ok_and(|again| again.as_ref() == Some(end)))?;
+        let tail = match kind {
+            FileKind::Classic => end,
+            FileKind::Archive => {
+                let needed = TableIndex::archive_tail_bytes(&end, meta.size).ok()?;
+                end.slice(end.len().checked_sub(usize::try_from(needed).ok()?)?..)
+            }
+        };
+        let target = Target { kind, meta: meta.clone(), chunk_count };
+        Some((meta, self.keep(target, tail).await.ok()?))
+    }
+
+    /// Parses an index of which two reads agreed, and writes its sidecar.
+    async fn keep(&self, target: Target, tail: Bytes) -> Result<TableIndex, Fault> {
         let remote = Arc::clone(&self.source.remote);
         let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
@@ -220,8 +256,12 @@ impl Target {
 
     /// Estimates how many bytes from the end hold the index.
     fn archive_guess(&self) -> u64 {
-        let index =
-            u64::from(self.chunk_count) * ARCHIVE_GUESS_BYTES_PER_CHUNK + ARCHIVE_GUESS_BYTES_MORE;
-        index.max(ARCHIVE_GUESS_BYTES_MIN).min(self.meta.size)
+        archive_guess(self.chunk_count).min(self.meta.size)
     }
+}
+
+/// Estimates how many bytes from the end of a large archive hold the index.
+fn archive_guess(chunk_count: u32) -> u64 {
+    let index = u64::from(chunk_count) * ARCHIVE_GUESS_BYTES_PER_CHUNK + ARCHIVE_GUESS_BYTES_MORE;
+    index.max(ARCHIVE_GUESS_BYTES_MIN)
 }

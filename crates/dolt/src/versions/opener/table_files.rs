@@ -156,8 +156,37 @@ impl Opener {
         String::from_utf8(sidecar.into()).ok()
     }
 
+    /// Returns the listing of an earlier version, if it lacks so few files of this one that asking
+    /// for them by name is cheaper than another listing.
+    pub(super) fn earlier_listing(&self, text: &str, manifests: &Manifests) -> Option<Listing> {
+        let listing = Listing::of_any_version(text)?;
+        let wanted = wanted(manifests);
+        let new_count = wanted.iter().filter(|file| file.listed(&listing).is_none()).count();
+        (new_count <= HEADS_MAX).then_some(listing)
+    }
+
+    /// Opens a file by its possible names, without a round trip to look for it.
+    async fn open_by_name(&self, wanted: Wanted) -> Option<Arc<TableFile>> {
+        let FileSpec { id, chunk_count } = wanted.spec;
+        let read = |kind| self.read_index_by_name(kind, wanted.name(kind), chunk_count);
+        let (classic, archive) =
+            future::join(read(FileKind::Classic), read(FileKind::Archive)).await;
+        let (kind, (meta, index)) = match (classic, archive) {
+            (Some(classic), _) => (FileKind::Classic, classic),
+            (None, archive) => (FileKind::Archive, archive?),
+        };
+        let object = self.source.cache.object(&self.source.remote, &meta);
+        Some(Arc::new(TableFile::new(id, kind, object, index)))
+    }
+
     async fn open_file(&self, wanted: Wanted, listing: &Listing) -> Result<Arc<TableFile>, Error> {
         let mut candidate = wanted.listed(listing);
+        if candidate.is_none()
+            && self.is_first_request()
+            && let Some(file) = self.open_by_name(wanted).await
+        {
+            return Ok(file);
+        }
         for _ in 0..OPENING_ATTEMPTS_MAX {
             let Candidate { kind, meta } = match candidate.take() {
                 Some(candidate) => candidate,

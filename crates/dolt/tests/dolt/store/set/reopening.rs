@@ -5,7 +5,10 @@ use std::{fs, path::PathBuf};
 use busload_bucket::{Bucket, FaultProxy, Faults, Seen, url};
 
 use super::*;
-use crate::store::{remote_store::until, support::copy};
+use crate::store::{
+    remote_store::until,
+    support::{copy, fixture, fixture_list},
+};
 
 /// The stores of [`Stores`] in a bucket behind a proxy, which records the requests.
 struct RemoteStores {
@@ -63,6 +66,11 @@ impl RemoteStores {
     }
 }
 
+/// Returns whether a request brings what the store needs, and not only where that is.
+fn is_direct(seen: &Seen) -> bool {
+    seen.method == "GET" && !seen.path.contains("list-type")
+}
+
 fn is_one_manifest(seen: &[Seen]) -> bool {
     matches!(seen, [seen] if seen.method == "GET" && seen.path.ends_with("/manifest"))
 }
@@ -105,10 +113,25 @@ async fn a_push_to_a_closed_store_is_seen_and_costs_the_new_index_only() {
     let seen = stores.proxy.seen();
     assert!(!seen.iter().any(|seen| of(seen, 0)), "{seen:?}");
     assert!(seen.iter().any(|seen| of(seen, 1)), "{seen:?}");
+    assert!(seen.iter().all(is_direct), "a round trip more: {seen:?}");
     let deadline = (Instant::now() + LONG).into_std();
     let request = Request { form: Form::Contents, local_only: false, deadline };
     for chunk in old.iter().chain(&pushed) {
         assert!(store.get(ChunkAddress::of(chunk), request).await.unwrap().is_some());
+    }
+    // An archive takes the place of all, as after a collection of garbage.
+    drop(store);
+    read_from(&set, 1).await.unwrap();
+    copy(&fixture("real-archive-v3").join("store"), &directory);
+    stores.proxy.forget();
+    let store = set.get("org/0").unwrap();
+    store.opened().await.unwrap();
+    assert!(store.stats().files <= 8, "as many as are read by name");
+    let seen = stores.proxy.seen();
+    assert!(seen.iter().any(|seen| seen.path.contains(".darc")), "{seen:?}");
+    assert!(seen.iter().all(is_direct), "a round trip more: {seen:?}");
+    for listed in fixture_list("real-archive-v3", "chunks.jsonl") {
+        assert!(store.get(listed.address, request).await.unwrap().is_some());
     }
     set.close().await;
 }
