@@ -13,7 +13,8 @@
 //!
 //! All stores share the client of the bucket, its window of requests, the disk cache, the runtime
 //! and its threads, and the memory for indexes in transit. A store that is closed keeps nothing in
-//! memory but what the disk cache knows of its objects.
+//! memory but what the disk cache knows of its objects. On disk it keeps its indexes, so opening it
+//! again takes a read of its manifest.
 //!
 //! * **Use.** A store is in use as long as somebody has its [`OpenStore`]. Only idle stores are
 //!   closed: after `idle`, or when another one needs their place or the memory of their indexes.
@@ -36,7 +37,7 @@ use std::{
     time::Duration,
 };
 
-use busload_objects::{Cache, Remote, RemoteStats};
+use busload_objects::{Cache, Remote, RemoteStats, StoreShare};
 use tokio::time::{Instant, sleep};
 
 use self::{absent::AbsentNames, template::StoreTemplate};
@@ -65,6 +66,8 @@ pub struct SetSettings {
     pub index_bytes_max: u64,
     /// Time without requests after which a store is closed.
     pub idle: Duration,
+    /// Share of each store in the disk cache.
+    pub store_share: StoreShare,
 }
 
 /// Stores whose names match a pattern. Cheap to clone.
@@ -149,7 +152,8 @@ impl StoreSet {
         check_settings(&settings.store)?;
         let url = settings.template.url(&settings.sample);
         let remote = Remote::new(&url, remote_options(&settings.store))?;
-        let parts = SharedParts { cache: open_cache(&settings.store)?, opening: opening_budget() };
+        let cache = open_cache(&settings.store, settings.store_share)?;
+        let parts = SharedParts { cache, opening: opening_budget() };
         let runtime = settings.store.runtime.clone();
         let sweep_every = (settings.idle / 4).max(IDLE_SWEEP_MIN);
         let _entered = runtime.enter();

@@ -8,7 +8,8 @@ use std::{
 
 use busload_chunks::{ChunkAddress, FileId, FileKind};
 use busload_objects::{
-    Cache, CacheOptions, FillFilter, ObjectMeta, Progress, Remote, RemoteOptions,
+    Cache, CacheOptions, FillFilter, ObjectMeta, Progress, Remote, RemoteOptions, StoreHandle,
+    StoreShare,
 };
 use bytes::Bytes;
 use tokio::task::JoinHandle;
@@ -53,6 +54,8 @@ pub struct Store {
 struct Parts {
     lifecycle: Arc<Lifecycle>,
     source: ObjectSource,
+    /// Keeps the sidecars on disk, and the floor.
+    _on_disk: StoreHandle,
     versions: Arc<Versions>,
     reader: Arc<Reader>,
     prefetcher: Prefetcher,
@@ -84,13 +87,15 @@ impl Store {
     pub fn start(settings: Settings) -> Result<Self, Error> {
         check_settings(&settings)?;
         let remote = Remote::new(&settings.url, remote_options(&settings))?;
-        let shared = SharedParts { cache: open_cache(&settings)?, opening: opening_budget() };
+        let cache = open_cache(&settings, StoreShare::default())?;
+        let shared = SharedParts { cache, opening: opening_budget() };
         Ok(Self::start_at(settings, remote, &shared))
     }
 
     /// Starts to open a store at `remote`, with parts that other stores use, too.
     pub(crate) fn start_at(settings: Settings, remote: Arc<Remote>, shared: &SharedParts) -> Self {
         let cache = shared.cache.clone();
+        let on_disk = cache.open_store(remote.url());
         let source = ObjectSource::new(&settings.url, remote, cache);
         let Settings { name, runtime, .. } = settings;
         let item = source.remote.item().map(|address| settings.tables.reader(address, &runtime));
@@ -111,6 +116,7 @@ impl Store {
         let parts = Parts {
             lifecycle,
             source,
+            _on_disk: on_disk,
             versions: versions.clone(),
             reader: Arc::new(Reader::new(versions.clone(), file_chunks.clone())),
             prefetcher: Prefetcher::new(file_chunks.clone()),
@@ -440,7 +446,10 @@ pub(crate) fn remote_options(settings: &Settings) -> RemoteOptions {
     }
 }
 
-pub(crate) fn open_cache(settings: &Settings) -> Result<Arc<Cache>, Error> {
+pub(crate) fn open_cache(
+    settings: &Settings,
+    store_share: StoreShare,
+) -> Result<Arc<Cache>, Error> {
     if settings.disk_bytes_max == 0 {
         return Ok(Cache::none(settings.fill_bytes_max, settings.runtime.clone()));
     }
@@ -450,6 +459,7 @@ pub(crate) fn open_cache(settings: &Settings) -> Result<Arc<Cache>, Error> {
         free_bytes_min: settings.disk_free_bytes_min,
         fill_bytes_max: settings.fill_bytes_max,
         fill_whole_max: settings.fill_whole_max,
+        store_share,
         runtime: settings.runtime.clone(),
     })?)
 }

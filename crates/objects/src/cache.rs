@@ -3,6 +3,7 @@
 mod context;
 mod options;
 mod registry;
+mod store;
 
 use std::{path::Path, sync::Arc};
 
@@ -10,11 +11,14 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 
 pub(crate) use self::context::CacheContext;
-pub use self::options::{CacheOptions, CacheStats, CachedObject, FillFilter, Progress};
 use self::registry::Registry;
+pub use self::{
+    options::{CacheOptions, CacheStats, CachedObject, FillFilter, Progress, StoreShare},
+    store::StoreHandle,
+};
 use crate::{
     Error, Object, ObjectMeta, Remote,
-    disk::{self, CacheFile, Disk, DiskAccess},
+    disk::{self, CacheFile, Disk, DiskAccess, ObjectKey},
 };
 
 /// Directory of cached objects on local disk, and the objects in use.
@@ -76,25 +80,36 @@ impl Cache {
         let _ = self.context.filter.set(filter);
     }
 
-    /// Writes a sidecar: small bytes under a name (letters, digits, `-`, `.`), checksummed, never
-    /// evicted, counted against the limit. Blocks for a file's write. If the disk cannot take it,
-    /// it is not there later; that is no error.
-    pub fn write_sidecar(&self, name: &str, bytes: &[u8]) {
+    /// Opens a store: until its last handle is dropped, its sidecars are not evicted and its floor
+    /// counts.
+    pub fn open_store(&self, url: &str) -> StoreHandle {
+        StoreHandle::open(self.disk.clone(), url)
+    }
+
+    /// Writes a sidecar of a store: small bytes under a name (letters, digits, `-`, `.`),
+    /// checksummed, counted against the limit, evicted only while nobody has the store open. Blocks
+    /// for a file's write. If the disk cannot take it, it is not there later; that is no error.
+    pub fn write_sidecar(&self, store: &str, name: &str, bytes: &[u8]) {
         if let Some(disk) = &self.disk {
-            disk.write_sidecar(name, bytes);
+            disk.write_sidecar(store, name, bytes);
         }
     }
 
-    /// Reads a sidecar, if it is there and whole. Blocks for a file's read.
-    pub fn read_sidecar(&self, name: &str) -> Option<Bytes> {
-        self.disk.as_ref()?.read_sidecar(name)
+    /// Reads a sidecar of a store, if it is there and whole. Blocks for a file's read.
+    pub fn read_sidecar(&self, store: &str, name: &str) -> Option<Bytes> {
+        self.disk.as_ref()?.read_sidecar(store, name)
     }
 
-    /// Removes all sidecars but those of these names.
-    pub fn retain_sidecars(&self, is_wanted: &dyn Fn(&str) -> bool) {
+    /// Removes all sidecars of a store but those of these names.
+    pub fn retain_sidecars(&self, store: &str, is_wanted: &dyn Fn(&str) -> bool) {
         if let Some(disk) = &self.disk {
-            disk.retain_sidecars(is_wanted);
+            disk.retain_sidecars(store, is_wanted);
         }
+    }
+
+    /// Returns the bytes of disk that a store uses, sidecars included.
+    pub fn store_bytes(&self, url: &str) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.store_bytes(url))
     }
 
     /// Lists the objects of which something is on disk.
@@ -102,20 +117,23 @@ impl Cache {
         self.disk.as_ref().map(|disk| disk.list()).unwrap_or_default()
     }
 
-    /// Removes all versions of an object from disk: later reads come from the store. Returns the
-    /// bytes freed.
-    pub async fn drop_object(&self, name: &str) -> u64 {
-        self.objects.in_use(|meta| meta.name == name).iter().for_each(|object| object.forget());
-        let name = name.to_owned();
-        self.on_disk(move |disk| disk.drop_files(|meta| meta.name == name)).await.unwrap_or(0)
+    /// Removes all versions of an object of a store from disk: later reads come from the store.
+    /// Returns the bytes freed.
+    pub async fn drop_object(&self, store: &str, name: &str) -> u64 {
+        let is_meant =
+            |key: &ObjectKey, store: &str, name: &str| key.store == store && key.meta.name == name;
+        let in_use = self.objects.in_use(|key| is_meant(key, store, name));
+        in_use.iter().for_each(|object| object.forget());
+        let (store, name) = (store.to_owned(), name.to_owned());
+        self.on_disk(move |disk| disk.drop_files(|key| is_meant(key, &store, &name)))
+            .await
+            .unwrap_or(0)
     }
 
     /// Removes everything from disk. Returns the bytes freed.
     pub async fn drop_all(&self) -> u64 {
         self.objects.in_use(|_| true).iter().for_each(|object| object.forget());
-        self.on_disk(|disk| disk.drop_files(|_| true) + disk.retain_sidecars(&|_| false))
-            .await
-            .unwrap_or(0)
+        self.on_disk(|disk| disk.drop_files(|_| true) + disk.drop_sidecars()).await.unwrap_or(0)
     }
 
     /// Reads every block on disk and removes what is corrupt.

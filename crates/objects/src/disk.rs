@@ -8,7 +8,7 @@
 //!             |                          |                | changes
 //!             v                          v                v
 //!   directory/0000002a.data  pwrite, punch a hole   maintenance task --> directory/journal
-//!             /NAME.keep     sidecars                 flush, check, retry
+//!             /KEY-NAME.keep sidecars                 flush, check, retry
 //!             /lock          one process only
 //! ```
 //!
@@ -39,6 +39,7 @@ mod read;
 mod s3_fifo;
 mod sidecar;
 mod space;
+mod stores;
 mod threads;
 
 #[cfg(test)]
@@ -74,12 +75,14 @@ use self::{
 };
 pub(crate) use self::{
     cache_file::{CacheFile, ObjectKey},
+    limits::FLOORS_SHARE,
     object::DiskObject,
     s3_fifo::Entrance,
+    stores::StoreKey,
     threads::DiskAccess,
 };
 use crate::{
-    CacheOptions, CacheStats, CachedObject, Error, ObjectMeta,
+    CacheOptions, CacheStats, CachedObject, Error, ObjectMeta, StoreShare,
     disk::limits::{DISK_BYTES_MIN, FILE_OVERHEAD_BYTES},
 };
 
@@ -98,6 +101,7 @@ pub(crate) struct Disk {
     directory: PathBuf,
     bytes_max: u64,
     free_bytes_min: u64,
+    store_share: StoreShare,
     file_system: Arc<dyn FileSystem>,
     accounting: Mutex<Accounting>,
     /// Locked before the accounting, never under it.
@@ -140,8 +144,13 @@ impl Disk {
             directory: options.directory.clone(),
             bytes_max: options.bytes_max,
             free_bytes_min: options.free_bytes_min,
+            store_share: options.store_share,
             file_system,
-            accounting: Mutex::new(Accounting::new(options.bytes_max, extents_max)),
+            accounting: Mutex::new(Accounting::new(
+                options.bytes_max,
+                extents_max,
+                options.store_share,
+            )),
             journal: Mutex::new(JournalFile::new(options.bytes_max)),
             sidecar_writes: Mutex::new(()),
             lock: Mutex::new(None),
@@ -182,11 +191,13 @@ impl Disk {
         self.health.is_writable() && !self.is_closed.load(Acquire)
     }
 
-    /// Bytes of objects that fit the disk, so that not even a single object evicts itself.
+    /// Bytes of objects that fit the share of their store, so that not even a single object evicts
+    /// itself.
     pub(crate) fn data_bytes_max(&self) -> u64 {
+        let bytes_max = self.bytes_max.min(self.store_share.cap_bytes);
         // Checksums (a thousandth), bookkeeping and the journal take less than a hundredth
         // together.
-        (self.bytes_max - self.bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
+        (bytes_max - bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
     }
 
     fn accounting(&self) -> MutexGuard<'_, Accounting> {
@@ -209,15 +220,30 @@ impl Disk {
     }
 
     /// Removes the objects for which the predicate is true. Returns the bytes freed.
-    pub(crate) fn drop_files(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> u64 {
+    pub(crate) fn drop_files(&self, is_meant: impl Fn(&ObjectKey) -> bool) -> u64 {
         let cache_files = self.cache_files();
         let freed = cache_files
             .iter()
-            .filter(|cache_file| is_meant(&cache_file.key.meta))
+            .filter(|cache_file| is_meant(&cache_file.key))
             .map(|cache_file| self.drop_cache_file(cache_file))
             .sum();
         self.notifier.notify();
         freed
+    }
+
+    /// Counts a handle of a store. See [`crate::Cache::open_store`].
+    pub(crate) fn open_store(&self, key: StoreKey) {
+        self.accounting().stores.open(key);
+    }
+
+    /// Drops a handle of a store.
+    pub(crate) fn close_store(&self, key: StoreKey) {
+        self.accounting().stores.close(key);
+    }
+
+    /// Bytes of a store's objects and sidecars.
+    pub(crate) fn store_bytes(&self, url: &str) -> u64 {
+        self.accounting().stores.bytes(StoreKey::of(url))
     }
 
     /// Reads and checks blocks; waits for the device.

@@ -54,7 +54,9 @@ mod readahead;
 mod remote;
 mod stream;
 
-pub use cache::{Cache, CacheOptions, CacheStats, CachedObject, FillFilter, Progress};
+pub use cache::{
+    Cache, CacheOptions, CacheStats, CachedObject, FillFilter, Progress, StoreHandle, StoreShare,
+};
 pub use error::Error;
 pub use object::Object;
 pub use read::{AccessHint, ReadOptions, Reading};

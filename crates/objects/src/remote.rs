@@ -20,7 +20,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt};
-use object_store::{GetOptions, GetResult, ObjectMeta as Found, ObjectStore, path::Path};
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta as Found, ObjectStore, path::Path};
 use tokio::{
     runtime::Handle,
     task::spawn_blocking,
@@ -309,6 +309,37 @@ impl Remote {
         })
     }
 
+    /// Reads at most this many bytes of the end of an object of which only the name is known. None:
+    /// there is no such object.
+    ///
+    /// # Errors
+    /// The store could not be asked: [`Error::Unreachable`], [`Error::Denied`].
+    pub async fn fetch_end(
+        &self,
+        name: &str,
+        bytes: u64,
+    ) -> Result<Option<(ObjectMeta, Bytes)>, Error> {
+        let path = self.path(name)?;
+        let fetch = || async {
+            self.metrics.foreground_reads.fetch_add(1, Relaxed);
+            let range = Some(GetRange::Suffix(bytes));
+            let answer = self.get(&path, GetOptions::new().with_range(range)).await?;
+            let size = answer.meta.size;
+            let expected = size.saturating_sub(bytes)..size;
+            if answer.range != expected {
+                let text = format!("expected the range {expected:?}, got {:?}", answer.range);
+                return Err(Fault::new(FaultKind::Wrong, text));
+            }
+            let etag = version::etag_of(&answer.meta);
+            let meta = ObjectMeta { name: name.to_owned(), size, etag };
+            Ok((meta, self.whole(answer).await?))
+        };
+        match self.call_or_missing(&format!("read the end of {name}"), fetch).await? {
+            Answer::Object(found) => Ok(Some(found)),
+            Answer::Missing | Answer::NotModified => Ok(None),
+        }
+    }
+
     /// Returns counters since the start.
     pub fn stats(&self) -> RemoteStats {
         self.metrics.stats(self.window.metrics())
@@ -350,7 +381,7 @@ impl Remote {
 
     /// Reads a body of known length.
     async fn whole(&self, answer: GetResult) -> Result<Bytes, Fault> {
-        let size = answer.meta.size;
+        let size = answer.range.end - answer.range.start;
         let mut bytes = BytesMut::new();
         let mut body = answer.into_stream();
         loop {

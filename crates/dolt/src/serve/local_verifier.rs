@@ -303,8 +303,10 @@ impl LocalVerifier {
         verified: &mut VerifiedBytes,
     ) -> Result<(), Error> {
         let meta = file.object.meta().clone();
-        let read =
-            move |cache: &busload_objects::Cache| cache.read_sidecar(&index_sidecar_name(&meta));
+        let remote = Arc::clone(&self.file_chunks.source.remote);
+        let read = move |cache: &busload_objects::Cache| {
+            cache.read_sidecar(remote.url(), &index_sidecar_name(&meta))
+        };
         let sidecar = self.file_chunks.source.cache.run_blocking(read).await;
         let Some(sidecar) = sidecar.flatten() else { return Ok(()) };
         let mut start = file.object.meta().size.saturating_sub(sidecar.len() as u64);

@@ -66,7 +66,7 @@ impl Opener {
     /// Reads the manifest and opens its version, if that is not the current one. Open files that
     /// are still named are reused, unless their objects are gone.
     pub async fn open_new(&mut self, current: Option<&Version>) -> Result<Option<Snapshot>, Error> {
-        if self.occasion.is_request() && self.source.is_remote && self.known.is_none() {
+        if self.is_first_request() {
             return self.open_first().await.map(Some);
         }
         let manifests = self.read_manifests().await?;
@@ -79,6 +79,11 @@ impl Opener {
         Ok(Some(self.note(manifests, files)))
     }
 
+    /// Returns whether a request waits for the store, and no version was opened yet.
+    fn is_first_request(&self) -> bool {
+        self.occasion.is_request() && self.source.is_remote && self.known.is_none()
+    }
+
     /// Notes which version was opened.
     fn note(&mut self, manifests: Manifests, files: Vec<Arc<TableFile>>) -> Snapshot {
         let snapshot = snapshot(&manifests, files);
@@ -86,18 +91,21 @@ impl Opener {
         snapshot
     }
 
-    /// Writes sidecars that open this version faster at the next start, and removes the others.
+    /// Writes sidecars that open this version faster the next time, and removes the others.
     pub fn write_sidecars(
         &self,
         version: Arc<Version>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let cache = self.source.cache.clone();
+        let remote = Arc::clone(&self.source.remote);
         let key = self.known.as_ref().map(Manifests::key);
         async move {
             let Some(key) = key else { return };
             // Returns none when the runtime ends.
             cache
-                .run_blocking(move |cache| table_files::write_sidecars(cache, &key, &version))
+                .run_blocking(move |cache| {
+                    table_files::write_sidecars(cache, remote.url(), &key, &version)
+                })
                 .await;
         }
     }

@@ -78,10 +78,8 @@ impl Refresher {
         self.versions.count_new();
         self.log_version(&version, current.as_deref());
         self.versions.publish(&version, current.as_deref());
-        if !self.occasion.is_request() {
-            // Only the next start needs the sidecars, so nothing waits for them.
-            drop(tokio::spawn(self.opener.write_sidecars(version)));
-        }
+        // Only the next opening needs the sidecars, so nothing waits for them.
+        drop(tokio::spawn(self.opener.write_sidecars(version)));
         Ok(())
     }
 

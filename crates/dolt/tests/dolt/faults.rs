@@ -275,7 +275,8 @@ async fn a_corrupt_disk_is_read_again_from_the_object_store() {
     open(&store).await;
     store.warm(&mut |_| {}).await.unwrap();
     // The fill writes in the background, under another name first.
-    until("the listing is kept", || store.cache().read_sidecar("files").is_some()).await;
+    until("the listing is kept", || store.cache().read_sidecar(store.url(), "files").is_some())
+        .await;
     store.close().await;
     drop(store);
     for entry in fs::read_dir(world.directory.path().join("cache")).unwrap() {

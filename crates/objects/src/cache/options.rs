@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 
 use tokio::runtime::Handle;
 
-use crate::ObjectMeta;
+use crate::{ObjectMeta, disk::FLOORS_SHARE};
 
 /// Directory, limits and runtime of a cache.
 #[derive(Clone, Debug)]
@@ -20,9 +20,35 @@ pub struct CacheOptions {
     /// Largest object that its first miss brings to disk whole; of larger ones misses bring the
     /// extents that they touch. 0: never whole.
     pub fill_whole_max: u64,
+    /// Share of each store in the disk.
+    pub store_share: StoreShare,
     /// Runtime on whose blocking threads the cache reads and writes files, and on whose timers the
     /// maintenance task waits.
     pub runtime: Handle,
+}
+
+/// Share of one store in the disk of a cache. It counts objects, not sidecars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreShare {
+    /// Bytes below which no other store evicts an open store, while all floors take at most half of
+    /// the disk: the stores that were opened first have theirs. At most `cap_bytes`.
+    pub floor_bytes: u64,
+    /// Bytes that a store may use: beyond them it evicts its own extents.
+    pub cap_bytes: u64,
+}
+
+impl StoreShare {
+    /// Returns the largest floor that a disk of this many bytes keeps for one store.
+    pub fn floor_bytes_max(disk_bytes_max: u64) -> u64 {
+        disk_bytes_max / FLOORS_SHARE
+    }
+}
+
+impl Default for StoreShare {
+    /// Returns the share of a store like any other: no floor and no cap.
+    fn default() -> Self {
+        Self { floor_bytes: 0, cap_bytes: u64::MAX }
+    }
 }
 
 /// Choice of the objects that reads and streams bring to disk; of others only what is there

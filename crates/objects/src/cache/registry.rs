@@ -39,13 +39,13 @@ impl Registry {
     }
 
     /// Objects in use for which the predicate is true.
-    pub(super) fn in_use(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<Object>> {
+    pub(super) fn in_use(&self, is_meant: impl Fn(&ObjectKey) -> bool) -> Vec<Arc<Object>> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries
             .objects
-            .values()
-            .filter_map(Weak::upgrade)
-            .filter(|object| is_meant(object.meta()))
+            .iter()
+            .filter(|(key, _)| is_meant(key))
+            .filter_map(|(_, object)| object.upgrade())
             .collect()
     }
 }

@@ -12,9 +12,13 @@ use super::{
     cache_file::{CacheFile, ObjectKey},
     journal::Presence,
     object::DiskObject,
-    s3_fifo::{Entrance, ExtentId, ExtentStates, S3Fifo},
+    s3_fifo::{Entrance, ExtentId, ExtentStates, Floors, S3Fifo},
+    stores::{StoreKey, Stores},
 };
-use crate::disk::limits::FILE_OVERHEAD_BYTES;
+use crate::{
+    StoreShare,
+    disk::limits::{FILE_OVERHEAD_BYTES, PASSED_OVER_MAX, QUEUE_SLACK_MAX},
+};
 
 /// A change that is not in the journal yet.
 #[derive(Clone, Debug)]
@@ -40,6 +44,8 @@ pub(crate) enum Reservation {
     Gone,
     /// The disk is full: the caller has to evict something first.
     Full,
+    /// The store is at its cap: the caller has to evict something of it first.
+    Capped,
 }
 
 /// Outcome of a write of an extent.
@@ -73,8 +79,8 @@ pub(crate) struct Accounting {
     /// Changes that are not in the journal yet.
     pub(crate) changes: Vec<Change>,
     next_id: u32,
-    /// Bytes of the sidecars by name.
-    pub(crate) sidecars: BTreeMap<String, u64>,
+    /// Bytes, floors and sidecars of the stores.
+    pub(crate) stores: Stores,
     /// Files that could not be removed, with their bytes.
     pub(crate) unremoved: Vec<(u32, u64)>,
     /// Extents whose hole could not be punched. They stay busy: nobody reads or writes them.
@@ -82,13 +88,11 @@ pub(crate) struct Accounting {
 }
 
 /// The cache files as the queues see them.
-struct CacheFiles<'a>(&'a BTreeMap<u32, Arc<CacheFile>>);
+struct CacheFiles<'a>(&'a BTreeMap<u32, Arc<CacheFile>>, &'a Stores);
 
 impl ExtentStates for CacheFiles<'_> {
     fn is_present(&self, extent_id: ExtentId) -> bool {
-        self.0
-            .get(&extent_id.file)
-            .is_some_and(|cache_file| cache_file.extents.is_present(extent_id.extent))
+        is_present(self.0, extent_id)
     }
 
     fn unqueue(&self, extent_id: ExtentId) {
@@ -103,6 +107,14 @@ impl ExtentStates for CacheFiles<'_> {
             .map_or(0, |cache_file| cache_file.extents.take_reads(extent_id.extent, leave))
     }
 
+    fn is_spared(&self, extent_id: ExtentId) -> bool {
+        self.0.get(&extent_id.file).is_some_and(|cache_file| {
+            // With its last extent the file goes, too.
+            let bytes = cache_file.key.extent_cost(extent_id.extent) + FILE_OVERHEAD_BYTES;
+            self.1.is_spared(cache_file.store, bytes)
+        })
+    }
+
     fn name(&self, extent_id: ExtentId) -> u64 {
         self.0.get(&extent_id.file).map_or(0, |cache_file| cache_file.ghost_name(extent_id.extent))
     }
@@ -110,7 +122,7 @@ impl ExtentStates for CacheFiles<'_> {
 
 impl Accounting {
     /// Makes an empty accounting of a disk that may hold this many bytes and extents.
-    pub(crate) fn new(bytes_max: u64, extents_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: u64, extents_max: usize, share: StoreShare) -> Self {
         Self {
             cache_files: BTreeMap::new(),
             by_key: HashMap::new(),
@@ -123,7 +135,7 @@ impl Accounting {
             busy: HashMap::new(),
             changes: Vec::new(),
             next_id: 1,
-            sidecars: BTreeMap::new(),
+            stores: Stores::new(bytes_max, share),
             unremoved: Vec::new(),
             unpunched: Vec::new(),
         }
@@ -191,6 +203,7 @@ impl Accounting {
     pub(crate) fn add_cache_file(&mut self, cache_file: &Arc<CacheFile>) {
         self.cache_files.insert(cache_file.id, Arc::clone(cache_file));
         self.by_key.insert(Arc::clone(&cache_file.key), cache_file.id);
+        self.count_file(cache_file, FILE_OVERHEAD_BYTES);
         self.changes.push(Change::File(Arc::clone(cache_file)));
     }
 
@@ -206,7 +219,9 @@ impl Accounting {
             );
             self.extents += 1;
         }
-        self.bytes += cache_file.present_cost() + FILE_OVERHEAD_BYTES;
+        let bytes = cache_file.present_cost() + FILE_OVERHEAD_BYTES;
+        self.bytes += bytes;
+        self.count_file(&cache_file, bytes);
         self.by_key.insert(Arc::clone(&cache_file.key), cache_file.id);
         if let Some(file) = self.objects.get(&cache_file.key).and_then(Weak::upgrade) {
             file.attach(Some(Arc::clone(&cache_file)));
@@ -226,9 +241,14 @@ impl Accounting {
         if cache_file.extents.is_present(extent) {
             return Reservation::Present;
         }
-        if !self.reserve(cache_file.key.extent_cost(extent)) {
+        let cost = cache_file.key.extent_cost(extent);
+        if !self.stores.is_below_cap(cache_file.store, cost) {
+            return Reservation::Capped;
+        }
+        if !self.reserve(cost) {
             return Reservation::Full;
         }
+        self.stores.add_bytes(cache_file.store, cost);
         self.busy.insert(extent_id, true);
         Reservation::Granted
     }
@@ -253,7 +273,46 @@ impl Accounting {
         }
         self.extents += 1;
         self.changes.push(Change::Extent(extent_id, Presence::Present));
+        self.sweep_queues();
         Written::Kept
+    }
+
+    /// Takes absent extents out of the queues if they hold more of them than of others: what a
+    /// store evicts for its cap leaves entries that no other eviction may ever meet.
+    fn sweep_queues(&mut self) {
+        let extents = usize::try_from(self.extents).unwrap_or(usize::MAX / 4);
+        if 2 * extents + QUEUE_SLACK_MAX < self.queues.len() {
+            self.queues.sweep(&CacheFiles(&self.cache_files, &self.stores));
+        }
+    }
+
+    /// Marks absent the extent that a store at its cap evicts next: the first from its hand on that
+    /// was not read since the hand passed it, within a number of steps (CLOCK).
+    pub(crate) fn take_own_victim(&mut self, store: StoreKey) -> Option<(Arc<CacheFile>, u32)> {
+        for passed_over in 0..=PASSED_OVER_MAX {
+            let (cache_file, extent) = self.next_of_store(store)?;
+            let hand = ExtentId { file: cache_file.id, extent: extent + 1 };
+            self.stores.set_hand(store, hand);
+            let reads = cache_file.extents.take_reads(extent, |reads| reads.saturating_sub(1));
+            if reads == 0 || passed_over == PASSED_OVER_MAX {
+                return self.take(&cache_file, extent).then_some((cache_file, extent));
+            }
+        }
+        None
+    }
+
+    /// First extent on disk of a store from its hand on.
+    fn next_of_store(&self, store: StoreKey) -> Option<(Arc<CacheFile>, u32)> {
+        self.stores.files_from_hand(store).find_map(|(id, first)| {
+            let cache_file = self.cache_files.get(&id)?;
+            let extent = cache_file.extents.present_from(first).next()?;
+            Some((Arc::clone(cache_file), extent))
+        })
+    }
+
+    fn count_file(&mut self, cache_file: &CacheFile, bytes: u64) {
+        self.stores.add_file(cache_file.store, cache_file.id);
+        self.stores.add_bytes(cache_file.store, bytes);
     }
 
     /// Marks an extent absent; the caller punches its hole, then calls [`Accounting::release`].
@@ -275,8 +334,8 @@ impl Accounting {
     }
 
     /// Marks absent the extent that the queues evict next.
-    pub(crate) fn take_victim(&mut self) -> Option<(Arc<CacheFile>, u32)> {
-        let extent_id = self.queues.pop(&CacheFiles(&self.cache_files))?;
+    pub(crate) fn take_victim(&mut self, floors: Floors) -> Option<(Arc<CacheFile>, u32)> {
+        let extent_id = self.queues.pop(&CacheFiles(&self.cache_files, &self.stores), floors)?;
         let cache_file = Arc::clone(self.cache_files.get(&extent_id.file)?);
         self.take(&cache_file, extent_id.extent).then_some((cache_file, extent_id.extent))
     }
@@ -284,7 +343,9 @@ impl Accounting {
     /// Releases the space of an extent whose hole is punched.
     pub(crate) fn release(&mut self, cache_file: &CacheFile, extent: u32) {
         self.busy.remove(&cache_file.extent_id(extent));
-        self.release_bytes(cache_file.key.extent_cost(extent));
+        let cost = cache_file.key.extent_cost(extent);
+        self.stores.release_bytes(cache_file.store, cost);
+        self.release_bytes(cost);
     }
 
     /// Returns whether a file holds nothing but this extent, which is being evicted.
@@ -317,6 +378,8 @@ impl Accounting {
             .filter(|&extent| cache_file.extents.remove(extent))
             .count();
         self.extents -= u64::try_from(taken).expect("a count");
+        self.stores.remove_file(cache_file.store, cache_file.id);
+        self.stores.release_bytes(cache_file.store, bytes);
         self.cache_files.remove(&cache_file.id);
         if self.by_key.get(&cache_file.key) == Some(&cache_file.id) {
             self.by_key.remove(&cache_file.key);
@@ -338,7 +401,7 @@ impl Accounting {
         for (cache_file, extent) in std::mem::take(&mut self.unpunched) {
             self.release(&cache_file, extent);
         }
-        let sidecars = std::mem::take(&mut self.sidecars).into_values().sum();
+        let sidecars = self.stores.forget_sidecars();
         let unremoved =
             std::mem::take(&mut self.unremoved).into_iter().map(|(_, bytes)| bytes).sum();
         self.release_bytes(sidecars);
@@ -349,6 +412,12 @@ impl Accounting {
     pub(crate) fn ids(&self) -> HashSet<u32> {
         self.cache_files.keys().copied().collect()
     }
+}
+
+fn is_present(cache_files: &BTreeMap<u32, Arc<CacheFile>>, extent_id: ExtentId) -> bool {
+    cache_files
+        .get(&extent_id.file)
+        .is_some_and(|cache_file| cache_file.extents.is_present(extent_id.extent))
 }
 
 /// Marks extents as the journal says, before anybody knows the file.

@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 
 use super::{
     BLOCK_BYTES, BLOCK_DATA_BYTES, EXTENT_BLOCKS, EXTENT_DATA_BYTES, block::Seal, extents::Extents,
-    file_system::OpenFile, s3_fifo::ExtentId,
+    file_system::OpenFile, s3_fifo::ExtentId, stores::StoreKey,
 };
 use crate::{
     ObjectMeta,
@@ -85,6 +85,8 @@ pub(crate) struct CacheFile {
     pub(crate) generation: u64,
     /// Object that the file holds.
     pub(crate) key: Arc<ObjectKey>,
+    /// Store of the object.
+    pub(crate) store: StoreKey,
     /// Seal that makes and checks its blocks.
     pub(crate) seal: Seal,
     /// Index of the extents that are there.
@@ -109,6 +111,7 @@ impl CacheFile {
         Self {
             id,
             generation,
+            store: StoreKey::of(&key.store),
             seal: Seal::new(generation),
             extents: Extents::new(key.extent_count()),
             evictions: AtomicU64::new(0),

@@ -53,7 +53,13 @@ impl Extents {
 
     /// Extents that are on disk.
     pub(crate) fn present(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.count()).filter(|&extent| self.is_present(extent))
+        self.present_from(0)
+    }
+
+    /// Extents that are on disk, from this one on.
+    pub(crate) fn present_from(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        let end = if self.is_empty() { 0 } else { self.count() };
+        (first..end).filter(|&extent| self.is_present(extent))
     }
 
     /// Marks an extent as read. Reads within one period count once: a reader of its blocks one

@@ -59,6 +59,11 @@ impl JournalFile {
         self.file = None;
         std::mem::take(&mut self.length)
     }
+
+    #[cfg(test)]
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
 }
 
 impl Disk {
@@ -106,7 +111,7 @@ impl Disk {
         write_changes(&mut bytes, &changes);
         let (Some(file), false) = (&journal.file, bytes.is_empty()) else { return Ok(()) };
         let count = bytes.len() as u64;
-        if !self.reserve(count) {
+        if !self.reserve(count, None) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let offset = journal.length;
@@ -122,7 +127,7 @@ impl Disk {
         write_all(&mut bytes, &accounting);
         drop(accounting);
         let count = bytes.len() as u64;
-        if !self.reserve(count) {
+        if !self.reserve(count, None) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let file =

@@ -17,9 +17,15 @@ pub const KEY_BYTES_MAX: usize = 16 << 10;
 pub const SIDECAR_NAME_BYTES_MAX: usize = 200;
 /// Bytes of one sidecar.
 pub const SIDECAR_BYTES_MAX: usize = 256 << 20;
-/// Part of the disk's limit that all sidecars may take: they are not evicted, and the journal needs
-/// space beside them.
+/// Part of the disk's limit that all sidecars may take: those of open stores are not evicted, and
+/// the journal needs space beside them.
 pub const SIDECAR_SHARE: u64 = 2;
+/// Part of the disk's limit that the floors of all stores take, at most, so that there is always
+/// something to evict beside them.
+pub const FLOORS_SHARE: u64 = 2;
+/// Part of the disk's limit that sidecars of closed stores keep while extents are evicted; beyond
+/// it they go first.
+pub const CLOSED_SIDECAR_SHARE: u64 = 8;
 
 /// Bytes of the file system's bookkeeping for a file (inode, directory entry, a block of its extent
 /// tree), counted against the limit.
@@ -50,6 +56,11 @@ pub const SMALL_QUEUE_SHARE: usize = 10;
 /// Periods in the lifetime of the small queue; reads of an extent within one period count once.
 pub const TICKS_PER_SMALL_QUEUE: usize = 8;
 
+/// Extents that one eviction passes over in each queue because their stores would fall below their
+/// floors, or because they were read: a tenth of a millisecond of work under the lock.
+pub const PASSED_OVER_MAX: usize = 256;
+/// Entries of absent extents that the queues may hold beyond as many as they have of others.
+pub const QUEUE_SLACK_MAX: usize = 1024;
 /// Extents that one write may evict: as many as it needs, and more when concurrent writes take the
 /// space first.
 pub const EVICTIONS_PER_WRITE_MAX: usize = 1024;

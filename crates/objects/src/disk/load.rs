@@ -16,6 +16,7 @@ use super::{
     journal::{FileRecord, Record, Records},
     journal_file::{JOURNAL_NAME, NEW_JOURNAL_NAME},
     sidecar::{NEW_SIDECAR_SUFFIX, SIDECAR_SUFFIX, cost},
+    stores::StoreKey,
 };
 use crate::{
     Error, ObjectMeta,
@@ -161,12 +162,15 @@ impl Disk {
 
     fn restore_sidecars(&self, names: &[String]) {
         for name in names {
-            let Some(kept) = name.strip_suffix(SIDECAR_SUFFIX) else { continue };
+            let Some((key, kept)) = name.strip_suffix(SIDECAR_SUFFIX).and_then(StoreKey::parse)
+            else {
+                continue;
+            };
             let Ok(status) = self.file_system.status(&self.directory.join(name)) else { continue };
             let bytes = cost(status.length);
             let mut accounting = self.accounting();
             accounting.bytes += bytes;
-            accounting.sidecars.insert(kept.to_owned(), bytes);
+            accounting.stores.put_sidecar(key, kept, bytes);
         }
         self.shrink_sidecars();
     }
@@ -177,7 +181,15 @@ impl Disk {
         for name in names {
             let is_unknown =
                 name.ends_with(DATA_SUFFIX) && data_id(name).is_some_and(|id| !known.contains(&id));
-            if is_unknown || name == NEW_JOURNAL_NAME || name.ends_with(NEW_SIDECAR_SUFFIX) {
+            // Before sidecars belonged to stores, their names had no key.
+            let is_old_sidecar = name
+                .strip_suffix(SIDECAR_SUFFIX)
+                .is_some_and(|kept| StoreKey::parse(kept).is_none());
+            if is_unknown
+                || is_old_sidecar
+                || name == NEW_JOURNAL_NAME
+                || name.ends_with(NEW_SIDECAR_SUFFIX)
+            {
                 let removed = self.file_system.remove(&self.directory.join(name));
                 removed.unwrap_or_else(|_| self.health.count_error());
             }

@@ -14,14 +14,18 @@
 //! read again and again. So does one that a stream brings ([`Entrance::Sequential`]), even when its
 //! name is among the ghosts, and it leaves no name there: that it was copied, even twice, is no
 //! sign that it will be read again.
+//!
+//! Extents without which a store would be below its floor are passed over, to the end of the main
+//! queue. After some of them the eviction looks into the other queue, and after as many there it
+//! finds nothing: an eviction never costs more.
 
 use std::collections::VecDeque;
 
 use super::ghosts::Ghosts;
-use crate::disk::limits::{SMALL_QUEUE_SHARE, TICKS_PER_SMALL_QUEUE};
+use crate::disk::limits::{PASSED_OVER_MAX, SMALL_QUEUE_SHARE, TICKS_PER_SMALL_QUEUE};
 
 /// Identity of one extent of one cache file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ExtentId {
     /// Number of the cache file.
     pub(crate) file: u32,
@@ -37,6 +41,8 @@ pub(crate) trait ExtentStates {
     fn unqueue(&self, extent_id: ExtentId);
     /// Number of periods in which it was read; `leave` says how many stay noted.
     fn take_reads(&self, extent_id: ExtentId, leave: fn(u8) -> u8) -> u8;
+    /// Returns whether its store would be below its floor without it.
+    fn is_spared(&self, extent_id: ExtentId) -> bool;
     /// Returns the extent's name among the ghosts.
     fn name(&self, extent_id: ExtentId) -> u64;
 }
@@ -60,6 +66,25 @@ struct Newcomer {
     extent_id: ExtentId,
     /// Reason for which it was written.
     entrance: Entrance,
+}
+
+/// Outcome for the entry at the front of a queue.
+enum Step {
+    /// Its extent is evicted.
+    Victim(ExtentId),
+    /// Its extent is absent, or it went to the end for its reads.
+    Moved,
+    /// It went to the end for its store's floor.
+    PassedOver,
+}
+
+/// Choice of an eviction to heed the floors of stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Floors {
+    /// The eviction makes room for a store.
+    Kept,
+    /// The disk has less space than it was thought to have.
+    Ignored,
 }
 
 /// Reason for a new entry, which decides its queue.
@@ -123,47 +148,87 @@ impl S3Fifo {
 
     /// Takes out the next extent to evict, if there is one.
     ///
-    /// The loop ends: every step takes an entry out or lowers its reads, and reads add no more than
-    /// one mark in a period.
-    pub(crate) fn pop(&mut self, extents: &impl ExtentStates) -> Option<ExtentId> {
-        loop {
-            let is_small = self.small_count <= self.small.len() || self.main.is_empty();
-            let victim = if is_small { self.pop_small(extents) } else { self.pop_main(extents) };
-            match victim {
-                Some(victim) => return Some(victim),
-                None if self.small.is_empty() && self.main.is_empty() => return None,
-                None => {}
+    /// The loop ends: every step takes an entry out, lowers its reads or counts it as passed over,
+    /// and reads add no more than one mark in a period.
+    pub(crate) fn pop(&mut self, extents: &impl ExtentStates, floors: Floors) -> Option<ExtentId> {
+        let mut passed_over = 0;
+        while passed_over < 2 * PASSED_OVER_MAX {
+            let prefers_small = self.small_count <= self.small.len();
+            let is_turned = PASSED_OVER_MAX <= passed_over;
+            let is_small =
+                !self.small.is_empty() && (self.main.is_empty() || prefers_small != is_turned);
+            let step = if is_small {
+                self.pop_small(extents, floors)
+            } else {
+                self.pop_main(extents, floors)
+            };
+            match step? {
+                Step::Victim(victim) => return Some(victim),
+                Step::PassedOver => passed_over += 1,
+                Step::Moved => {}
             }
         }
+        None
     }
 
-    fn pop_small(&mut self, extents: &impl ExtentStates) -> Option<ExtentId> {
+    /// None: the queue is empty.
+    fn pop_small(&mut self, extents: &impl ExtentStates, floors: Floors) -> Option<Step> {
         let Newcomer { extent_id, entrance } = self.small.pop_front()?;
-        if !extents.is_present(extent_id) {
-            extents.unqueue(extent_id);
-            return None;
-        }
-        if 0 < extents.take_reads(extent_id, |_| 0) {
-            self.main.push_back(extent_id);
-            return None;
-        }
-        extents.unqueue(extent_id);
-        if entrance != Entrance::Sequential {
+        let step = self.step(extents, extent_id, |_| 0, floors);
+        if let Step::Victim(_) = step
+            && entrance != Entrance::Sequential
+        {
             self.ghosts.insert(extents.name(extent_id));
         }
-        Some(extent_id)
+        Some(step)
     }
 
-    fn pop_main(&mut self, extents: &impl ExtentStates) -> Option<ExtentId> {
+    /// None: the queue is empty.
+    fn pop_main(&mut self, extents: &impl ExtentStates, floors: Floors) -> Option<Step> {
         let extent_id = self.main.pop_front()?;
-        if extents.is_present(extent_id)
-            && 0 < extents.take_reads(extent_id, |reads| reads.saturating_sub(1))
-        {
+        Some(self.step(extents, extent_id, |reads| reads.saturating_sub(1), floors))
+    }
+
+    /// Decides what becomes of an entry that was taken out of its queue.
+    fn step(
+        &mut self,
+        extents: &impl ExtentStates,
+        extent_id: ExtentId,
+        leave: fn(u8) -> u8,
+        floors: Floors,
+    ) -> Step {
+        if !extents.is_present(extent_id) {
+            extents.unqueue(extent_id);
+            return Step::Moved;
+        }
+        if 0 < extents.take_reads(extent_id, leave) {
             self.main.push_back(extent_id);
-            return None;
+            return Step::Moved;
+        }
+        if floors == Floors::Kept && extents.is_spared(extent_id) {
+            self.main.push_back(extent_id);
+            return Step::PassedOver;
         }
         extents.unqueue(extent_id);
-        extents.is_present(extent_id).then_some(extent_id)
+        Step::Victim(extent_id)
+    }
+
+    /// Number of entries, those of absent extents included.
+    pub(crate) fn len(&self) -> usize {
+        self.small.len() + self.main.len()
+    }
+
+    /// Takes out the entries of absent extents.
+    pub(crate) fn sweep(&mut self, extents: &impl ExtentStates) {
+        let stays = |extent_id| {
+            let is_present = extents.is_present(extent_id);
+            if !is_present {
+                extents.unqueue(extent_id);
+            }
+            is_present
+        };
+        self.small.retain(|newcomer| stays(newcomer.extent_id));
+        self.main.retain(|extent_id| stays(*extent_id));
     }
 
     /// Forgets all extents, but not the ghosts.

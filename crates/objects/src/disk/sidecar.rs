@@ -1,20 +1,27 @@
-//! Sidecars: small files by name, checksummed, counted against the limit, never evicted.
+//! Sidecars: small files by store and name, checksummed, counted against the limit. Those of open
+//! stores are never evicted; those of closed ones are, the store that was closed first in front.
 //!
 //! ```text
 //! +----------------+--------+-------+---------+
-//! | 42 55 53 4B 01 | length | bytes | CRC-32C |  of the name, a zero byte, and the bytes
+//! | 42 55 53 4B 02 | length | bytes | CRC-32C |  over URL, zero byte, name, zero byte, bytes
 //! | 5 bytes        | u64    |       | u32     |
 //! +----------------+--------+-------+---------+
 //! ```
 
-use std::{io, sync::PoisonError};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{MutexGuard, PoisonError, TryLockError},
+};
 
 use bytes::Bytes;
 
 use super::{
     BLOCK_BYTES, Disk,
+    accounting::Accounting,
     file_system::{OpenMode, read_full, write_full},
     health::Bypass,
+    stores::StoreKey,
 };
 use crate::disk::limits::{SIDECAR_BYTES_MAX, SIDECAR_NAME_BYTES_MAX, SIDECAR_SHARE};
 
@@ -22,7 +29,7 @@ use crate::disk::limits::{SIDECAR_BYTES_MAX, SIDECAR_NAME_BYTES_MAX, SIDECAR_SHA
 pub(super) const SIDECAR_SUFFIX: &str = ".keep";
 /// Suffix while the sidecar is written.
 pub(super) const NEW_SIDECAR_SUFFIX: &str = ".keep.new";
-pub(super) const MARKER: [u8; 5] = *b"BUSK\x01";
+pub(super) const MARKER: [u8; 5] = *b"BUSK\x02";
 const HEADER_BYTES: usize = MARKER.len() + 8;
 const CHECKSUM_BYTES: usize = 4;
 
@@ -34,57 +41,75 @@ pub(super) fn cost(file_bytes: u64) -> u64 {
 
 impl Disk {
     /// Writes a sidecar. See [`crate::Cache::write_sidecar`].
-    pub(crate) fn write_sidecar(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn write_sidecar(&self, store: &str, name: &str, bytes: &[u8]) {
         if !is_name(name) || !self.is_writable() || SIDECAR_BYTES_MAX < bytes.len() {
             return;
         }
-        let _guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = pack(name, bytes);
+        let file = pack(store, name, bytes);
         let bytes = cost(file.len() as u64);
-        if !self.has_space_for_sidecar(name, bytes) || !self.reserve(bytes) {
+        let key = StoreKey::of(store);
+        // Before the guard is taken: the eviction may need it for another sidecar.
+        if !self.reserve(bytes, Some(key)) {
             return;
         }
-        let freed = match self.write_sidecar_file(name, &file) {
-            Ok(()) => self.accounting().sidecars.insert(name.to_owned(), bytes).unwrap_or(0),
-            Err(error) => {
-                self.sidecar_failed(name, &error);
-                bytes
-            }
+        let guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let freed = if !self.make_room_for_sidecar(&guard, (key, name), bytes) {
+            bytes
+        } else if let Err(error) = self.write_sidecar_file(key, name, &file) {
+            self.sidecar_failed(key, name, &error);
+            bytes
+        } else {
+            self.accounting().stores.put_sidecar(key, name, bytes)
         };
         self.accounting().release_bytes(freed);
     }
 
-    fn has_space_for_sidecar(&self, name: &str, bytes: u64) -> bool {
-        let accounting = self.accounting();
-        let others: u64 = accounting
-            .sidecars
-            .iter()
-            .filter(|(other, _)| *other != name)
-            .map(|(_, bytes)| bytes)
-            .sum();
-        others + bytes <= self.bytes_max / SIDECAR_SHARE
+    /// Drops sidecars of closed stores until this one is within the share of all. False: it is too
+    /// large beside those of open stores.
+    fn make_room_for_sidecar(
+        &self,
+        guard: &MutexGuard<'_, ()>,
+        (key, name): (StoreKey, &str),
+        bytes: u64,
+    ) -> bool {
+        let has_room = |accounting: &Accounting| {
+            let before = accounting.stores.sidecar(key, name).unwrap_or(0);
+            accounting.stores.sidecar_bytes() - before + bytes <= self.bytes_max / SIDECAR_SHARE
+        };
+        while !has_room(&self.accounting()) {
+            if !self.drop_closed_sidecar(guard) {
+                return false;
+            }
+        }
+        true
     }
 
-    fn write_sidecar_file(&self, name: &str, file: &[u8]) -> io::Result<()> {
-        let new = self.directory.join(format!("{name}{NEW_SIDECAR_SUFFIX}"));
+    fn write_sidecar_file(&self, key: StoreKey, name: &str, file: &[u8]) -> io::Result<()> {
+        let new = self.sidecar_path(key, name, NEW_SIDECAR_SUFFIX);
         write_full(self.file_system.open(&new, OpenMode::Replace)?.as_ref(), file, 0)?;
-        self.file_system.rename(&new, &self.directory.join(format!("{name}{SIDECAR_SUFFIX}")))
+        self.file_system.rename(&new, &self.sidecar_path(key, name, SIDECAR_SUFFIX))
     }
 
-    fn sidecar_failed(&self, name: &str, error: &io::Error) {
+    fn sidecar_path(&self, key: StoreKey, name: &str, suffix: &str) -> PathBuf {
+        self.directory.join(format!("{}{suffix}", key.file_name(name)))
+    }
+
+    fn sidecar_failed(&self, key: StoreKey, name: &str, error: &io::Error) {
         self.health.fail(Bypass::Writes, &format!("writing {name}{SIDECAR_SUFFIX}"), error);
         // Half a file may be left; the next start removes it.
-        let _ =
-            self.file_system.remove(&self.directory.join(format!("{name}{NEW_SIDECAR_SUFFIX}")));
+        let _ = self.file_system.remove(&self.sidecar_path(key, name, NEW_SIDECAR_SUFFIX));
     }
 
     /// Reads a sidecar. See [`crate::Cache::read_sidecar`].
-    pub(crate) fn read_sidecar(&self, name: &str) -> Option<Bytes> {
-        if !self.health.is_readable() || !self.accounting().sidecars.contains_key(name) {
+    pub(crate) fn read_sidecar(&self, store: &str, name: &str) -> Option<Bytes> {
+        let key = StoreKey::of(store);
+        if !self.health.is_readable() || self.accounting().stores.sidecar(key, name).is_none() {
             return None;
         }
-        match self.read_sidecar_file(name) {
-            Ok(file) => unpack(name, file),
+        match self.read_sidecar_file(key, name) {
+            Ok(file) => unpack(store, name, file),
+            // It may have been evicted meanwhile.
+            Err(_) if self.accounting().stores.sidecar(key, name).is_none() => None,
             Err(error) => {
                 self.health.read_failed(&format_args!("{name}{SIDECAR_SUFFIX}: {error}"));
                 None
@@ -92,10 +117,9 @@ impl Disk {
         }
     }
 
-    fn read_sidecar_file(&self, name: &str) -> io::Result<Vec<u8>> {
-        let file = self
-            .file_system
-            .open(&self.directory.join(format!("{name}{SIDECAR_SUFFIX}")), OpenMode::Read)?;
+    fn read_sidecar_file(&self, key: StoreKey, name: &str) -> io::Result<Vec<u8>> {
+        let path = self.sidecar_path(key, name, SIDECAR_SUFFIX);
+        let file = self.file_system.open(&path, OpenMode::Read)?;
         let length =
             file.status()?.length.min((SIDECAR_BYTES_MAX + HEADER_BYTES + CHECKSUM_BYTES) as u64);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -104,30 +128,57 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Removes all other sidecars. Returns the bytes freed. See [`crate::Cache::retain_sidecars`].
-    pub(crate) fn retain_sidecars(&self, is_wanted: &dyn Fn(&str) -> bool) -> u64 {
-        let _guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
-        let names: Vec<String> =
-            self.accounting().sidecars.keys().filter(|name| !is_wanted(name)).cloned().collect();
-        names.iter().map(|name| self.drop_sidecar(name)).sum()
+    /// Removes the other sidecars of a store. Returns the bytes freed. See
+    /// [`crate::Cache::retain_sidecars`].
+    pub(crate) fn retain_sidecars(&self, store: &str, is_wanted: &dyn Fn(&str) -> bool) -> u64 {
+        let guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = StoreKey::of(store);
+        let names = self.accounting().stores.sidecar_names(key);
+        let unwanted = names.iter().filter(|name| !is_wanted(name));
+        unwanted.map(|name| self.drop_sidecar(&guard, key, name)).sum()
     }
 
-    /// Drops sidecars beyond their share of the disk, the largest first, so that most stay. A
-    /// lowered limit makes the share smaller, and nothing evicts sidecars.
+    /// Removes the sidecars of all stores. Returns the bytes freed.
+    pub(crate) fn drop_sidecars(&self) -> u64 {
+        let guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let sidecars = self.accounting().stores.sidecars();
+        sidecars.iter().map(|(_, key, name)| self.drop_sidecar(&guard, *key, name)).sum()
+    }
+
+    /// Drops sidecars beyond their share of the disk, the largest first, so that most stay: a
+    /// lowered limit makes the share smaller.
     pub(super) fn shrink_sidecars(&self) {
-        let mut sidecars: Vec<(u64, String)> =
-            self.accounting().sidecars.iter().map(|(name, bytes)| (*bytes, name.clone())).collect();
+        let guard = self.sidecar_writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sidecars = self.accounting().stores.sidecars();
         sidecars.sort_unstable();
-        let mut left: u64 = sidecars.iter().map(|(bytes, _)| bytes).sum();
+        let mut left: u64 = sidecars.iter().map(|(bytes, ..)| bytes).sum();
         while self.bytes_max / SIDECAR_SHARE < left {
-            let Some((bytes, name)) = sidecars.pop() else { return };
-            self.drop_sidecar(&name);
+            let Some((bytes, key, name)) = sidecars.pop() else { return };
+            self.drop_sidecar(&guard, key, &name);
             left -= bytes;
         }
     }
 
-    fn drop_sidecar(&self, name: &str) -> u64 {
-        match self.file_system.remove(&self.directory.join(format!("{name}{SIDECAR_SUFFIX}"))) {
+    /// Evicts a sidecar of the store that was closed first. False: there is none, or sidecars are
+    /// written just now.
+    pub(super) fn evict_closed_sidecar(&self) -> bool {
+        match self.sidecar_writes.try_lock() {
+            Ok(guard) => self.drop_closed_sidecar(&guard),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.drop_closed_sidecar(&poisoned.into_inner())
+            }
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
+    fn drop_closed_sidecar(&self, guard: &MutexGuard<'_, ()>) -> bool {
+        let oldest = self.accounting().stores.oldest_closed_sidecar();
+        oldest.is_some_and(|(key, name)| 0 < self.drop_sidecar(guard, key, &name))
+    }
+
+    /// Removes a sidecar; the guard says that nobody writes one.
+    fn drop_sidecar(&self, _: &MutexGuard<'_, ()>, key: StoreKey, name: &str) -> u64 {
+        match self.file_system.remove(&self.sidecar_path(key, name, SIDECAR_SUFFIX)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 self.health.fail(
                     Bypass::Writes,
@@ -138,7 +189,7 @@ impl Disk {
             }
             _ => {
                 let mut accounting = self.accounting();
-                let bytes = accounting.sidecars.remove(name).unwrap_or(0);
+                let bytes = accounting.stores.remove_sidecar(key, name);
                 accounting.release_bytes(bytes);
                 bytes
             }
@@ -153,26 +204,27 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }
 
-fn checksum(name: &str, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), &[0]), bytes)
+fn checksum(store: &str, name: &str, bytes: &[u8]) -> u32 {
+    let parts = [store.as_bytes(), &[0], name.as_bytes(), &[0], bytes];
+    parts.into_iter().fold(0, crc32c::crc32c_append)
 }
 
-fn pack(name: &str, bytes: &[u8]) -> Vec<u8> {
+fn pack(store: &str, name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEADER_BYTES + bytes.len() + CHECKSUM_BYTES);
     file.extend_from_slice(&MARKER);
     file.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
     file.extend_from_slice(bytes);
-    file.extend_from_slice(&checksum(name, bytes).to_le_bytes());
+    file.extend_from_slice(&checksum(store, name, bytes).to_le_bytes());
     file
 }
 
-fn unpack(name: &str, file: Vec<u8>) -> Option<Bytes> {
+fn unpack(store: &str, name: &str, file: Vec<u8>) -> Option<Bytes> {
     let (header, rest) = file.split_at_checked(HEADER_BYTES)?;
     let (marker, length) = header.split_first_chunk::<5>()?;
     let (bytes, stored) = rest.split_last_chunk::<CHECKSUM_BYTES>()?;
     let is_right = *marker == MARKER
         && u64::from_le_bytes(length.try_into().ok()?) == bytes.len() as u64
-        && u32::from_le_bytes(*stored) == checksum(name, bytes);
+        && u32::from_le_bytes(*stored) == checksum(store, name, bytes);
     let end = file.len() - CHECKSUM_BYTES;
     is_right.then(|| Bytes::from(file).slice(HEADER_BYTES..end))
 }
@@ -184,21 +236,22 @@ mod tests {
     #[test]
     fn a_packed_sidecar_is_unpacked() {
         for bytes in [&b""[..], b"x", &[7; 10_000]] {
-            assert_eq!(unpack("n", pack("n", bytes)).unwrap(), bytes);
+            assert_eq!(unpack("s", "n", pack("s", "n", bytes)).unwrap(), bytes);
         }
     }
 
     #[test]
     fn another_name_or_a_changed_or_torn_file_is_nothing() {
-        let file = pack("name", b"some bytes");
-        assert_eq!(unpack("nam", file.clone()), None);
+        let file = pack("s", "name", b"some bytes");
+        assert_eq!(unpack("s", "nam", file.clone()), None);
+        assert_eq!(unpack("t", "name", file.clone()), None);
         for position in 0..file.len() {
             let mut flipped = file.clone();
             flipped[position] ^= 0x10;
-            assert_eq!(unpack("name", flipped), None, "{position}");
-            assert_eq!(unpack("name", file[..position].to_vec()), None, "{position}");
+            assert_eq!(unpack("s", "name", flipped), None, "{position}");
+            assert_eq!(unpack("s", "name", file[..position].to_vec()), None, "{position}");
         }
-        assert_eq!(unpack("name", [&file[..], b"x"].concat()), None);
+        assert_eq!(unpack("s", "name", [&file[..], b"x"].concat()), None);
     }
 
     #[test]

@@ -14,10 +14,12 @@ use super::{
     cache_file::ObjectKey,
     file_system::{OpenFile, OpenMode, write_full},
     health::Bypass,
-    s3_fifo::Entrance,
+    s3_fifo::{Entrance, Floors},
+    stores::StoreKey,
 };
 use crate::disk::limits::{
-    EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX, SCRATCH_BLOCKS,
+    CLOSED_SIDECAR_SHARE, EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX,
+    SCRATCH_BLOCKS,
 };
 
 impl Disk {
@@ -35,7 +37,7 @@ impl Disk {
             Reservation::Present => Some(true),
             Reservation::Refused => Some(false),
             Reservation::Gone => None,
-            Reservation::Full => {
+            Reservation::Full | Reservation::Capped => {
                 self.drop_if_unused(cache_file);
                 Some(false)
             }
@@ -64,28 +66,34 @@ impl Disk {
         }
         for _ in 0..EVICTIONS_PER_WRITE_MAX {
             let reservation = self.accounting().reserve_extent(cache_file, extent);
-            if reservation != Reservation::Full || !self.evict_one() {
+            let is_evicted = match reservation {
+                Reservation::Full => self.evict_for(Some(cache_file.store)),
+                Reservation::Capped => self.evict_own(cache_file.store),
+                _ => false,
+            };
+            if !is_evicted {
                 return reservation;
             }
         }
         Reservation::Full
     }
 
-    /// Number of new extents that the disk takes before it evicts the first of them.
+    /// Number of new extents of a store that the disk takes before it evicts the first of them.
     pub(super) fn new_extents_max(&self) -> u64 {
         let accounting = self.accounting();
-        let free = accounting.ceiling.saturating_sub(accounting.bytes)
-            / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
-        free + accounting.queues.small_capacity() as u64
+        let extents = |bytes| bytes / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
+        let free = extents(accounting.ceiling.saturating_sub(accounting.bytes));
+        let new_max = free + accounting.queues.small_capacity() as u64;
+        new_max.min(extents(self.store_share.cap_bytes))
     }
 
-    /// Reserves bytes; evicts extents for them if it must.
-    pub(super) fn reserve(&self, bytes: u64) -> bool {
+    /// Reserves bytes for a store, or for the disk itself; evicts something for them if it must.
+    pub(super) fn reserve(&self, bytes: u64, store: Option<StoreKey>) -> bool {
         for _ in 0..EVICTIONS_PER_WRITE_MAX {
             if self.accounting().reserve(bytes) {
                 return true;
             }
-            if !self.evict_one() {
+            if !self.evict_for(store) {
                 return false;
             }
         }
@@ -97,7 +105,7 @@ impl Disk {
         if let Some(cache_file) = self.accounting().cache_file_of(key) {
             return Some(cache_file);
         }
-        if !self.reserve(FILE_OVERHEAD_BYTES) {
+        if !self.reserve(FILE_OVERHEAD_BYTES, Some(StoreKey::of(&key.store))) {
             return None;
         }
         let made = self.make_data_file(key);
@@ -165,23 +173,52 @@ impl Disk {
                  is more"
             );
         }
-        self.evict_one()
+        self.evict_for(None)
     }
 
-    /// Evicts one extent. False: there is none.
-    pub(super) fn evict_one(&self) -> bool {
-        let Some((cache_file, extent)) = self.accounting().take_victim() else { return false };
-        self.evicted.fetch_add(1, Relaxed);
-        self.give_back(&cache_file, extent);
-        self.changed();
+    /// Evicts something for a store, which leaves the others their floors, or for the disk itself.
+    /// False: there is nothing.
+    fn evict_for(&self, store: Option<StoreKey>) -> bool {
+        match store {
+            // Below its floor a store makes room for itself.
+            Some(store) => self.evict_one(Floors::Kept) || self.evict_own(store),
+            None => self.evict_one(Floors::Ignored),
+        }
+    }
+
+    /// Evicts one extent, or a sidecar of a closed store where these have more than their share or
+    /// no extent may go. False: there is nothing.
+    fn evict_one(&self, floors: Floors) -> bool {
+        let closed_max = self.bytes_max / CLOSED_SIDECAR_SHARE;
+        let is_beyond = closed_max < self.accounting().stores.closed_sidecar_bytes();
+        if is_beyond && self.evict_closed_sidecar() {
+            return true;
+        }
+        let victim = self.accounting().take_victim(floors);
+        let Some((cache_file, extent)) = victim else { return self.evict_closed_sidecar() };
+        self.give_back_victim(&cache_file, extent);
         true
+    }
+
+    /// Evicts one extent of a store. False: there is none.
+    fn evict_own(&self, store: StoreKey) -> bool {
+        let victim = self.accounting().take_own_victim(store);
+        let Some((cache_file, extent)) = victim else { return false };
+        self.give_back_victim(&cache_file, extent);
+        true
+    }
+
+    fn give_back_victim(&self, cache_file: &Arc<CacheFile>, extent: u32) {
+        self.evicted.fetch_add(1, Relaxed);
+        self.give_back(cache_file, extent);
+        self.changed();
     }
 
     /// Evicts extents until the limit holds.
     pub(super) fn shrink(&self) {
         loop {
             let is_over = self.accounting().is_over();
-            if !is_over || !self.evict_one() {
+            if !is_over || !self.evict_for(None) {
                 return;
             }
         }
@@ -303,7 +340,7 @@ impl Disk {
         match self.file_system.free_bytes(&self.directory) {
             Ok(free) if self.free_bytes_min.saturating_add(cost) <= free => self.set_low(false),
             Ok(_) => {
-                let is_evicted = self.evict_one();
+                let is_evicted = self.evict_for(None);
                 self.set_low(!is_evicted);
                 return is_evicted;
             }
@@ -341,7 +378,7 @@ impl Disk {
         };
         let missing = self.free_bytes_min.saturating_sub(free) >> 20;
         for _ in 0..missing.min(FLOOR_EVICTIONS_MAX) {
-            if !self.evict_one() {
+            if !self.evict_for(None) {
                 break;
             }
         }

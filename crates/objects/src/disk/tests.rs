@@ -5,6 +5,7 @@ mod failing_disk;
 mod model;
 mod page;
 mod restart;
+mod stores;
 
 use std::{
     ops::Range,
@@ -37,6 +38,7 @@ impl Scene {
             free_bytes_min: 0,
             fill_bytes_max: 0,
             fill_whole_max: 0,
+            store_share: StoreShare::default(),
             runtime: runtime(),
         };
         Self { directory, file_system: Faulty::default(), options }
@@ -54,6 +56,14 @@ impl Scene {
                 outcome => return outcome.unwrap(),
             }
         }
+    }
+
+    /// Opens the cache beside one whose process was killed.
+    pub(super) fn open_after_kill(&self, killed: Arc<Disk>) -> Arc<Disk> {
+        // A process that ended holds no lock.
+        *killed.lock.lock().unwrap() = None;
+        drop(killed);
+        self.open()
     }
 
     /// Paths of the cache files.
@@ -253,7 +263,7 @@ fn dropped_objects_are_gone_and_their_bytes_are_reported() {
         assert!(write(&disk.object("s3://b", meta), meta, 0));
     }
     assert_eq!(disk.list().len(), 2);
-    let freed = disk.drop_files(|meta| meta.name == "a");
+    let freed = disk.drop_files(|key| key.meta.name == "a");
     assert!((1 << 20..(1 << 20) + (16 << 10)).contains(&freed), "{freed}");
     let left: Vec<ObjectMeta> = disk.list().into_iter().map(|object| object.meta).collect();
     assert_eq!(left, std::slice::from_ref(&b));
@@ -312,27 +322,28 @@ fn verify_reads_every_block_and_removes_what_is_corrupt() {
 fn a_sidecar_is_there_whole_or_not_at_all() {
     let scene = Scene::new(16);
     let disk = scene.open();
-    assert_eq!(disk.read_sidecar("index"), None);
-    disk.write_sidecar("index", b"first");
-    disk.write_sidecar("index", &[7; 100_000]);
-    disk.write_sidecar("other", b"");
-    assert_eq!(disk.read_sidecar("index").unwrap(), vec![7; 100_000]);
-    assert_eq!(disk.read_sidecar("other").unwrap(), b""[..]);
+    assert_eq!(disk.read_sidecar("s3://b", "index"), None);
+    disk.write_sidecar("s3://b", "index", b"first");
+    disk.write_sidecar("s3://b", "index", &[7; 100_000]);
+    disk.write_sidecar("s3://b", "other", b"");
+    assert_eq!(disk.read_sidecar("s3://b", "index").unwrap(), vec![7; 100_000]);
+    assert_eq!(disk.read_sidecar("s3://b", "other").unwrap(), b""[..]);
     assert_eq!(stats(&disk).bytes, sidecar::cost(100_017) + sidecar::cost(17));
     disk.close();
     let disk = {
         drop(disk);
         scene.open()
     };
-    assert_eq!(disk.read_sidecar("index").unwrap(), vec![7; 100_000]);
-    let path = scene.options.directory.join("index.keep");
+    assert_eq!(disk.read_sidecar("s3://b", "index").unwrap(), vec![7; 100_000]);
+    let file_name = StoreKey::of("s3://b").file_name("index");
+    let path = scene.options.directory.join(format!("{file_name}.keep"));
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[50_000] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    assert_eq!(disk.read_sidecar("index"), None);
-    disk.retain_sidecars(&|name| name == "index");
-    assert_eq!(disk.read_sidecar("other"), None);
-    disk.retain_sidecars(&|_| false);
+    assert_eq!(disk.read_sidecar("s3://b", "index"), None);
+    disk.retain_sidecars("s3://b", &|name| name == "index");
+    assert_eq!(disk.read_sidecar("s3://b", "other"), None);
+    disk.retain_sidecars("s3://b", &|_| false);
     assert!(!path.exists());
 }
 
@@ -340,16 +351,17 @@ fn a_sidecar_is_there_whole_or_not_at_all() {
 fn sidecars_evict_extents_but_never_exceed_the_limit() {
     let scene = Scene::new(8);
     let disk = scene.open();
+    disk.open_store(StoreKey::of("s3://b"));
     let meta = object("a", size(20, 0));
     let file = disk.object("s3://b", &meta);
     (0..20).for_each(|extent| assert!(write(&file, &meta, extent)));
     for index in 0..10 {
-        disk.write_sidecar(&format!("k{index}"), &vec![1; 1 << 20]);
+        disk.write_sidecar("s3://b", &format!("k{index}"), &vec![1; 1 << 20]);
         assert!(stats(&disk).bytes <= 8 << 20);
         assert!(allocated(&scene.options.directory) <= 8 << 20);
     }
     assert_eq!(
-        (0..10).filter(|index| disk.read_sidecar(&format!("k{index}")).is_some()).count(),
+        (0..10).filter(|index| disk.read_sidecar("s3://b", &format!("k{index}")).is_some()).count(),
         3
     );
     assert_eq!(stats(&disk).bypassed, None, "no space is no sickness");
@@ -366,6 +378,26 @@ fn settings_that_hold_nothing_are_refused() {
         "{error}"
     );
     assert!(!scene.options.directory.exists());
+}
+
+impl Disk {
+    /// Checks that the bytes of the stores, the journal and what could not be given back are those
+    /// of the disk.
+    pub(super) fn check_sums(&self) {
+        let journal = self.journal.lock().unwrap().length();
+        let accounting = self.accounting();
+        let of = |cache_file: &Arc<CacheFile>| cache_file.present_cost() + FILE_OVERHEAD_BYTES;
+        let files: u64 = accounting.cache_files.values().map(of).sum();
+        let unpunched: u64 = accounting
+            .unpunched
+            .iter()
+            .map(|(cache_file, extent)| cache_file.key.extent_cost(*extent))
+            .sum();
+        let unremoved: u64 = accounting.unremoved.iter().map(|(_, bytes)| bytes).sum();
+        accounting.stores.check(files + unpunched);
+        let sidecars = accounting.stores.sidecar_bytes();
+        assert_eq!(accounting.bytes, files + unpunched + unremoved + sidecars + journal);
+    }
 }
 
 /// Counters of the disk alone.

@@ -12,6 +12,7 @@ use tokio::{
 
 use crate::{
     AccessHint, Cache, CacheOptions, Error, Object, Progress, ReadOptions, Reading, Remote,
+    StoreShare,
     disk::EXTENT_DATA_BYTES,
     limits,
     remote::fake::{Answer, Fake, contents},
@@ -75,6 +76,7 @@ impl Bench {
                 free_bytes_min: disk.free_bytes_min,
                 fill_bytes_max: disk.fill_bytes_max,
                 fill_whole_max: disk.fill_whole_max,
+                store_share: StoreShare::default(),
                 runtime,
             })
             .unwrap(),

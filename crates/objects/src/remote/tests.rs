@@ -218,6 +218,24 @@ async fn a_small_object_is_fetched_whole_or_found_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_of_an_object_is_read_by_name_and_wrong_answers_are_asked_again() {
+    let bench = Bench::new(10_000).await;
+    let reads_well = async |bytes: u64| {
+        let start = 10_000 - bytes.min(10_000) as usize;
+        let end = bench.remote.fetch_end("a", bytes).await.unwrap();
+        assert_eq!(end, Some((bench.meta.clone(), bench.bytes.slice(start..))), "{bytes}");
+    };
+    for bytes in [1, 4_000, 10_000, 20_000] {
+        reads_well(bytes).await;
+    }
+    let requests = bench.fake.requests().len();
+    bench.fake.answer([Answer::OtherRange]);
+    reads_well(4_000).await;
+    assert_eq!(bench.fake.requests().len(), requests + 2);
+    assert_eq!(bench.remote.fetch_end("b", 10).await, Ok(None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fetch_that_is_cut_begins_anew() {
     for fault in [Answer::Cut(10), Answer::Break(10), Answer::Stall(10), Answer::Long(3)] {
         let bench = Bench::new(100_000).await;

@@ -159,8 +159,8 @@ fn a_disk_full_of_other_files_leaves_a_cache_without_extents() {
         }
         let scene = Scene::new(&place().join("cache"), AMPLE).await;
         scene.read_all_right(4, "with a disk full of other files").await;
-        scene.cache.write_sidecar("name", &vec![7; 5 << 20]);
-        assert_eq!(scene.cache.read_sidecar("name"), None);
+        scene.cache.write_sidecar("s3://b", "name", &vec![7; 5 << 20]);
+        assert_eq!(scene.cache.read_sidecar("s3://b", "name"), None);
         assert!(is_limited || scene.local().await == 0);
         scene.cache.close().await;
         child::say("done");
@@ -212,7 +212,7 @@ fn a_disk_that_is_read_only_breaks_no_read() {
         let scene = Scene::new(&directory, sizes).await;
         scene.read_all_right(8, "read-only").await;
         scene.object.read(0..SIZE, patiently()).await.unwrap();
-        scene.cache.write_sidecar("name", b"value");
+        scene.cache.write_sidecar("s3://b", "name", b"value");
         scene.cache.close().await;
         drop(scene);
 
@@ -262,7 +262,7 @@ fn a_directory_removed_under_a_running_cache_breaks_no_read() {
             "a new object in a directory that is gone: {:?}",
             counters.errors
         );
-        cache.write_sidecar("name", b"value");
+        cache.write_sidecar("s3://b", "name", b"value");
         cache.close().await;
     });
 }

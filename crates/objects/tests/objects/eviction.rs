@@ -118,7 +118,7 @@ async fn objects_dropped_under_readers_break_no_read() {
             for _ in 0..60 {
                 let (meta, contents) = &objects[usize::try_from(numbers.below(4)).unwrap()];
                 if numbers.below(10) == 0 {
-                    cache.drop_object(&meta.name).await;
+                    cache.drop_object(remote.url(), &meta.name).await;
                 }
                 let object = cache.object(&remote, meta);
                 let range = numbers.range(meta.size);

@@ -193,7 +193,7 @@ impl Filled {
             cache.object(&remote, &meta).warm(&mut |_| {}).await.unwrap();
             objects.push((meta, contents));
         }
-        cache.write_sidecar("kept-blob", b"kept");
+        cache.write_sidecar("s3://b", "kept-blob", b"kept");
         cache.close().await;
         Self { store, directory, objects }
     }
@@ -232,7 +232,7 @@ impl Filled {
         }
         // Fills that began while the store was away may be late.
         until("something of it is on disk", || 0 < cache.stats().extents).await;
-        let kept = cache.read_sidecar("kept-blob");
+        let kept = cache.read_sidecar("s3://b", "kept-blob");
         assert!(kept.is_none_or(|kept| *kept == *b"kept"), "{why}");
         cache.close().await;
         local

@@ -13,7 +13,7 @@ use std::{
 
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
 use busload_objects::{
-    Cache, CacheOptions, Error, Object, ObjectMeta, ReadOptions, Remote, RemoteOptions,
+    Cache, CacheOptions, Error, Object, ObjectMeta, ReadOptions, Remote, RemoteOptions, StoreShare,
 };
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -150,6 +150,7 @@ pub fn options(directory: &Path, sizes: Sizes) -> CacheOptions {
         free_bytes_min: sizes.free,
         fill_bytes_max: sizes.fill_memory,
         fill_whole_max: sizes.fill_whole_max,
+        store_share: StoreShare::default(),
         runtime: Handle::current(),
     }
 }

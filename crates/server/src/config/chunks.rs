@@ -17,7 +17,7 @@ use std::{
 };
 
 use busload_dolt::{DynamoTables, Occasion};
-use busload_objects::{CacheOptions, Environment, Remote, RemoteOptions};
+use busload_objects::{CacheOptions, Environment, Remote, RemoteOptions, StoreShare};
 use busload_remotesapi::DoltLayout;
 use tokio::runtime::Handle;
 
@@ -69,7 +69,7 @@ const CACHE_DIRECTORY: &str = "cache";
 
 const DISK_DEFAULT: Size = Size(10 << 30);
 /// Least size of a cache: one part of a fill and the extents that are being read.
-const DISK_MIN: Size = Size(16 << 20);
+pub(super) const DISK_MIN: Size = Size(16 << 20);
 const DISK_FREE_DEFAULT: Size = Size(1 << 30);
 const FILL_WHOLE_MAX_DEFAULT: Size = Size(1 << 30);
 const FILL_MEMORY_DEFAULT: Size = Size(64 << 20);
@@ -380,6 +380,7 @@ impl ChunksSettings {
             free_bytes_min: self.disk_free_bytes_min,
             fill_bytes_max: self.fill_bytes_max,
             fill_whole_max: self.fill_whole_max,
+            store_share: StoreShare::default(),
             runtime,
         }
     }

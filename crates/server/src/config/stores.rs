@@ -11,11 +11,12 @@
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 
 use busload_dolt::{DynamoTables, SetSettings, StoreTemplate};
+use busload_objects::StoreShare;
 use busload_pipeline::name_pattern::NamePattern;
 use tokio::runtime::Handle;
 
 use super::{
-    chunks::{ChunksSettings, ChunksSpec, count, one_to, size, within},
+    chunks::{ChunksSettings, ChunksSpec, DISK_MIN, count, one_to, size, within},
     settings::{STORES_SETTINGS, names},
     table::percent_decoded,
     units::{Size, parse_duration},
@@ -23,7 +24,7 @@ use super::{
 use crate::failure::Failure;
 
 /// Keys that only patterns have.
-const OWN_KEYS: [&str; 3] = names(&STORES_SETTINGS);
+const OWN_KEYS: [&str; 5] = names(&STORES_SETTINGS);
 /// Keys of chunk tables that are for one store only.
 const REFUSED_KEYS: [&str; 3] = ["memory", "dolt_paths", "kind"];
 
@@ -41,6 +42,8 @@ pub struct StoresSpec {
     stores_max: Option<usize>,
     index_memory: Option<Size>,
     idle: Option<Duration>,
+    store_disk_min: Option<Size>,
+    store_disk_max: Option<Size>,
 }
 
 /// Checked settings of the stores of one pattern, with defaults filled in.
@@ -53,6 +56,7 @@ pub struct StoresSettings {
     stores_max: usize,
     index_bytes_max: u64,
     idle: Duration,
+    store_share: StoreShare,
 }
 
 impl StoresSpec {
@@ -60,7 +64,14 @@ impl StoresSpec {
     pub fn new(pattern: &str) -> Result<Self, String> {
         NamePattern::parse(pattern)?;
         let chunks = ChunksSpec::new(pattern);
-        Ok(Self { chunks, stores_max: None, index_memory: None, idle: None })
+        Ok(Self {
+            chunks,
+            stores_max: None,
+            index_memory: None,
+            idle: None,
+            store_disk_min: None,
+            store_disk_max: None,
+        })
     }
 
     /// Returns the pattern as it was written.
@@ -81,6 +92,8 @@ impl StoresSpec {
             "url" => return self.set_url(value),
             "stores_max" => self.stores_max = Some(count(key, value)?),
             "index_memory" => self.index_memory = Some(size(key, value)?),
+            "store_disk_min" => self.store_disk_min = Some(size(key, value)?),
+            "store_disk_max" => self.store_disk_max = Some(size(key, value)?),
             _ => self.idle = Some(parse_duration(value)?),
         }
         Ok(())
@@ -107,7 +120,7 @@ impl StoresSpec {
     pub fn resolve(self, data: &Path) -> Result<StoresSettings, Failure> {
         let pattern = self.pattern().to_owned();
         let refuse = |error: String| Failure::usage(format!("stores {pattern}: {error}"));
-        let Self { chunks, stores_max, index_memory, idle } = self;
+        let Self { chunks, stores_max, index_memory, idle, store_disk_min, store_disk_max } = self;
         let mut chunks = chunks.resolve(data)?;
         if chunks.directory == data.join("cache").join(&pattern) {
             chunks.directory = data.join("cache").join(directory_of(&pattern));
@@ -121,6 +134,8 @@ impl StoresSpec {
             )));
         }
         Ok(StoresSettings {
+            store_share: store_share(store_disk_min, store_disk_max, Size(chunks.disk_bytes_max))
+                .map_err(refuse)?,
             stores_max: one_to("stores_max", stores_max, STORES_MAX_DEFAULT, STORES_MAX_MAX)
                 .map_err(refuse)?,
             index_bytes_max: index_memory.0,
@@ -130,6 +145,34 @@ impl StoresSpec {
             template,
         })
     }
+}
+
+/// Checks the share of a store in a disk.
+fn store_share(min: Option<Size>, max: Option<Size>, disk: Size) -> Result<StoreShare, String> {
+    let min = min.unwrap_or(Size(0));
+    if let Some(max) = max {
+        if disk < max {
+            return Err(format!(
+                "store_disk_max = {max} is more than disk = {disk}; expected at most that"
+            ));
+        }
+        if max < DISK_MIN {
+            return Err(format!(
+                "store_disk_max = {max} is too little; expected at least {DISK_MIN}"
+            ));
+        }
+        if max < min {
+            return Err(format!(
+                "store_disk_min = {min} is more than store_disk_max = {max}; expected at most that"
+            ));
+        }
+    }
+    if StoreShare::floor_bytes_max(disk.0) < min.0 {
+        return Err(format!(
+            "store_disk_min = {min} is more than half of disk = {disk}; expected at most that half"
+        ));
+    }
+    Ok(StoreShare { floor_bytes: min.0, cap_bytes: max.map_or(u64::MAX, |max| max.0) })
 }
 
 /// Returns the name of a pattern's directory, which no table's name can be.
@@ -172,6 +215,7 @@ impl StoresSettings {
             stores_max: self.stores_max,
             index_bytes_max: self.index_bytes_max,
             idle: self.idle,
+            store_share: self.store_share,
         }
     }
 
@@ -183,9 +227,19 @@ impl StoresSettings {
 
     /// Describes the settings in one line for people.
     pub fn describe(&self) -> String {
-        let Self { stores_max, index_bytes_max, .. } = self;
+        let Self { stores_max, index_bytes_max, store_share, .. } = self;
         let memory = Size(*index_bytes_max);
-        format!("{}, {stores_max} open at most, indexes {memory}", self.chunks.describe())
+        let share = match *store_share {
+            share if share == StoreShare::default() => String::new(),
+            StoreShare { floor_bytes, cap_bytes: u64::MAX } => {
+                format!(", at least {} of disk each", Size(floor_bytes))
+            }
+            StoreShare { floor_bytes, cap_bytes } => {
+                format!(", {} to {} of disk each", Size(floor_bytes), Size(cap_bytes))
+            }
+        };
+        let chunks = self.chunks.describe();
+        format!("{chunks}, {stores_max} open at most, indexes {memory}{share}")
     }
 }
 
@@ -207,6 +261,10 @@ mod tests {
         assert_eq!(chunks.url, "s3://b/dolt/{name}?region=x");
         assert_eq!((chunks.disk_bytes_max, chunks.name.as_str()), (20 << 30, "*/*"));
         assert_eq!(chunks.directory, Path::new("data/cache/stores+@+@"));
+        assert_eq!(settings.store_share, StoreShare::default());
+        let text = "*=s3://b/{1}?disk=20GiB&store_disk_min=1GiB&store_disk_max=5GiB";
+        let StoresSettings { store_share, .. } = resolved(text).unwrap();
+        assert_eq!(store_share, StoreShare { floor_bytes: 1 << 30, cap_bytes: 5 << 30 });
         let given = resolved("*=file:///s/{1}?directory=/cache").unwrap();
         assert_eq!(given.chunks.directory, Path::new("/cache"));
     }
@@ -223,6 +281,17 @@ mod tests {
             ("*/*=s3://b/{name}?stores_max=0", "stores_max = 0 is out of range"),
             ("*/*=s3://b/{name}?index_memory=1KiB", "index_memory = 1 KiB is too little"),
             ("*/*=s3://b/{name}?idle=1ms", "idle = 1ms is out of range"),
+            ("*/*=s3://b/{name}?disk=1GiB&store_disk_max=2GiB", "is more than disk = 1 GiB"),
+            ("*/*=s3://b/{name}?disk=0&store_disk_max=1GiB", "is more than disk = 0"),
+            ("*/*=s3://b/{name}?store_disk_max=1MiB", "store_disk_max = 1 MiB is too little"),
+            (
+                "*/*=s3://b/{name}?store_disk_min=2GiB&store_disk_max=1GiB",
+                "store_disk_min = 2 GiB is more than store_disk_max = 1 GiB",
+            ),
+            (
+                "*/*=s3://b/{name}?disk=3GiB&store_disk_min=2GiB",
+                "store_disk_min = 2 GiB is more than half of disk = 3 GiB",
+            ),
             ("*/*=ftp://b/{name}", "stores of kind `ftp` are not known"),
         ] {
             let error = resolved(text).unwrap_err();

@@ -1,6 +1,6 @@
 //! Reads the index of one table file: from its sidecar on local disk, else from the object store.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use busload_chunks::{ChunkAddress, FileKind, FormatError, TableIndex};
 use busload_objects::{Cache, ObjectMeta};
@@ -49,24 +49,59 @@ impl Opener {
         let target = Target { kind, meta: meta.clone(), chunk_count };
         // Held until the bytes have become an index, whose memory the version accounts for.
         let mut reservation = Some(self.budget.reserve(target.memory_guess()).await);
-        // Sidecars are of one store, and nothing would remove those of stores that come and go.
-        let has_sidecars = !self.occasion.is_request();
-        if has_sidecars && let Some(index) = self.index_sidecar(target.clone()).await {
+        if let Some(index) = self.index_sidecar(target.clone()).await {
             return Ok(index);
         }
         let tail = self.read_confirmed_tail(&target, &mut reservation).await?;
+        self.keep(target, tail).await
+    }
+
+    /// Reads the index of a file of which only the name is known, without a round trip to look for
+    /// it. None: there is no such file, its index is long, or the two reads differ.
+    pub(super) async fn read_index_by_name(
+        &self,
+        kind: FileKind,
+        name: String,
+        chunk_count: u32,
+    ) -> Option<(ObjectMeta, TableIndex)> {
+        let bytes = match kind {
+            FileKind::Classic => TableIndex::classic_tail_bytes(chunk_count),
+            FileKind::Archive => archive_guess(chunk_count),
+        };
+        if TAIL_REREAD_BYTES_MAX < bytes {
+            return None;
+        }
+        let _reservation = self.budget.reserve(bytes * ARCHIVE_COPIES).await;
+        let read = || self.source.remote.fetch_end(&name, bytes);
+        let (end, again) = join(read(), read()).await;
+        let (meta, end) =
+            end.ok()?.filter(|end| again.is_ok_and(|again| again.as_ref() == Some(end)))?;
+        let tail = match kind {
+            FileKind::Classic => end,
+            FileKind::Archive => {
+                let needed = TableIndex::archive_tail_bytes(&end, meta.size).ok()?;
+                end.slice(end.len().checked_sub(usize::try_from(needed).ok()?)?..)
+            }
+        };
+        let target = Target { kind, meta: meta.clone(), chunk_count };
+        Some((meta, self.keep(target, tail).await.ok()?))
+    }
+
+    /// Parses an index of which two reads agreed, and writes its sidecar.
+    async fn keep(&self, target: Target, tail: Bytes) -> Result<TableIndex, Fault> {
+        let remote = Arc::clone(&self.source.remote);
         let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
-            if has_sidecars {
-                cache.write_sidecar(&index_sidecar_name(&target.meta), &tail);
-            }
+            cache.write_sidecar(remote.url(), &index_sidecar_name(&target.meta), &tail);
             Ok(index)
         };
         self.source.cache.run_blocking(keep).await.ok_or(Error::Closed)?
     }
 
     async fn index_sidecar(&self, target: Target) -> Option<TableIndex> {
-        self.source.cache.run_blocking(move |cache| target.parse_sidecar(cache)).await.flatten()
+        let remote = Arc::clone(&self.source.remote);
+        let parse = move |cache: &Cache| target.parse_sidecar(cache, remote.url());
+        self.source.cache.run_blocking(parse).await.flatten()
     }
 
     /// Reads the end of a file until two reads agree.
@@ -192,8 +227,8 @@ impl Target {
     }
 
     /// Parses the sidecar; one that makes no sense counts as missing.
-    fn parse_sidecar(&self, cache: &Cache) -> Option<TableIndex> {
-        self.parse(cache.read_sidecar(&index_sidecar_name(&self.meta))?).ok()
+    fn parse_sidecar(&self, cache: &Cache, store: &str) -> Option<TableIndex> {
+        self.parse(cache.read_sidecar(store, &index_sidecar_name(&self.meta))?).ok()
     }
 
     /// Range of the last bytes, if the object has that many.
@@ -221,8 +256,12 @@ impl Target {
 
     /// Estimates how many bytes from the end hold the index.
     fn archive_guess(&self) -> u64 {
-        let index =
-            u64::from(self.chunk_count) * ARCHIVE_GUESS_BYTES_PER_CHUNK + ARCHIVE_GUESS_BYTES_MORE;
-        index.max(ARCHIVE_GUESS_BYTES_MIN).min(self.meta.size)
+        archive_guess(self.chunk_count).min(self.meta.size)
     }
+}
+
+/// Estimates how many bytes from the end of a large archive hold the index.
+fn archive_guess(chunk_count: u32) -> u64 {
+    let index = u64::from(chunk_count) * ARCHIVE_GUESS_BYTES_PER_CHUNK + ARCHIVE_GUESS_BYTES_MORE;
+    index.max(ARCHIVE_GUESS_BYTES_MIN)
 }

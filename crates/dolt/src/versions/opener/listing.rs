@@ -35,7 +35,15 @@ impl Listing {
 
     /// Parses a sidecar, if it belongs to this version.
     pub fn from_text(text: &str, version: &str) -> Option<Self> {
-        let rest = text.strip_prefix(version)?.strip_prefix('\n')?;
+        Self::from_lines(text.strip_prefix(version)?.strip_prefix('\n')?)
+    }
+
+    /// Parses the sidecar of any version: files never change, so it knows those that are left.
+    pub fn of_any_version(text: &str) -> Option<Self> {
+        Self::from_lines(text.split_once('\n')?.1)
+    }
+
+    fn from_lines(rest: &str) -> Option<Self> {
         let mut listing = Self::default();
         for line in rest.lines() {
             let mut fields = line.split('\t');

@@ -1,6 +1,6 @@
 //! Reads which version the store has.
 
-use busload_chunks::Manifest;
+use busload_chunks::{ChunkAddress, FileSpec, Manifest};
 use busload_objects::{Error as ObjectsError, Fetched};
 
 use crate::{
@@ -38,13 +38,31 @@ impl Manifests {
         Self { naming: Naming::Plain, outer: Some(manifest), old: None }
     }
 
-    /// Identifies the version in one line of text.
+    /// Identifies the version in one line of text, which tells from another read whether both
+    /// gave the same manifests.
     pub fn key(&self) -> String {
-        let etag = |version: &Option<FetchedManifest>| {
-            version.as_ref().map_or("-", |version| version.etag.as_str()).to_owned()
+        let key = |version: &Option<FetchedManifest>| match version {
+            None => "-".to_owned(),
+            Some(FetchedManifest { etag, manifest }) => format!("{} {etag}", digest_of(manifest)),
         };
-        format!("{} {}", etag(&self.outer), etag(&self.old)).replace(['\n', '\r'], " ")
+        format!("{} {}", key(&self.outer), key(&self.old)).replace(['\n', '\r'], " ")
     }
+}
+
+/// Digest of all that a manifest says.
+fn digest_of(manifest: &Manifest) -> ChunkAddress {
+    let Manifest { lock, root, gc_generation, files, appendix } = manifest;
+    let mut bytes = [&lock[..], &root.0].concat();
+    bytes.push(u8::from(gc_generation.is_some()));
+    bytes.extend(gc_generation.iter().flatten());
+    for specs in [files, appendix] {
+        bytes.extend((specs.len() as u64).to_le_bytes());
+        for FileSpec { id, chunk_count } in specs {
+            bytes.extend(id.0);
+            bytes.extend(chunk_count.to_le_bytes());
+        }
+    }
+    ChunkAddress::of(&bytes)
 }
 
 /// Outcome of reading a manifest whose last version may be known.

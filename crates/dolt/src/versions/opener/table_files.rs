@@ -82,8 +82,8 @@ impl Opener {
             return Ok(Listing::default());
         }
         if is_first
-            && !self.occasion.is_request()
-            && let Some(listing) = self.listing_sidecar(manifests).await
+            && let Some(sidecar) = self.listing_sidecar().await
+            && let Some(listing) = Listing::from_text(&sidecar, &manifests.key())
         {
             return Ok(listing);
         }
@@ -148,17 +148,45 @@ impl Opener {
         ))
     }
 
-    async fn listing_sidecar(&self, manifests: &Manifests) -> Option<Listing> {
-        let key = manifests.key();
-        let read = move |cache: &Cache| {
-            let sidecar = cache.read_sidecar(LISTING_SIDECAR)?;
-            Listing::from_text(std::str::from_utf8(&sidecar).ok()?, &key)
+    /// Reads the listing that was kept when the store was open last.
+    pub(super) async fn listing_sidecar(&self) -> Option<String> {
+        let remote = Arc::clone(&self.source.remote);
+        let read = move |cache: &Cache| cache.read_sidecar(remote.url(), LISTING_SIDECAR);
+        let sidecar = self.source.cache.run_blocking(read).await.flatten()?;
+        String::from_utf8(sidecar.into()).ok()
+    }
+
+    /// Returns the listing of an earlier version, if it lacks so few files of this one that asking
+    /// for them by name is cheaper than another listing.
+    pub(super) fn earlier_listing(&self, text: &str, manifests: &Manifests) -> Option<Listing> {
+        let listing = Listing::of_any_version(text)?;
+        let wanted = wanted(manifests);
+        let new_count = wanted.iter().filter(|file| file.listed(&listing).is_none()).count();
+        (new_count <= HEADS_MAX).then_some(listing)
+    }
+
+    /// Opens a file by its possible names, without a round trip to look for it.
+    async fn open_by_name(&self, wanted: Wanted) -> Option<Arc<TableFile>> {
+        let FileSpec { id, chunk_count } = wanted.spec;
+        let read = |kind| self.read_index_by_name(kind, wanted.name(kind), chunk_count);
+        let (classic, archive) =
+            future::join(read(FileKind::Classic), read(FileKind::Archive)).await;
+        let (kind, (meta, index)) = match (classic, archive) {
+            (Some(classic), _) => (FileKind::Classic, classic),
+            (None, archive) => (FileKind::Archive, archive?),
         };
-        self.source.cache.run_blocking(read).await.flatten()
+        let object = self.source.cache.object(&self.source.remote, &meta);
+        Some(Arc::new(TableFile::new(id, kind, object, index)))
     }
 
     async fn open_file(&self, wanted: Wanted, listing: &Listing) -> Result<Arc<TableFile>, Error> {
         let mut candidate = wanted.listed(listing);
+        if candidate.is_none()
+            && self.is_first_request()
+            && let Some(file) = self.open_by_name(wanted).await
+        {
+            return Ok(file);
+        }
         for _ in 0..OPENING_ATTEMPTS_MAX {
             let Candidate { kind, meta } = match candidate.take() {
                 Some(candidate) => candidate,
@@ -250,13 +278,15 @@ fn open_files(current: Option<&Version>) -> OpenFiles<'_> {
 }
 
 /// Writes the listing of a version as a sidecar, and removes index sidecars of other files.
-pub(super) fn write_sidecars(cache: &Cache, key: &str, version: &Version) {
+pub(super) fn write_sidecars(cache: &Cache, store: &str, key: &str, version: &Version) {
     let listing: Listing =
         version.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
-    if let Some(text) = listing.to_text(key) {
-        cache.write_sidecar(LISTING_SIDECAR, text.as_bytes());
+    if let Some(text) = listing.to_text(key)
+        && cache.read_sidecar(store, LISTING_SIDECAR).is_none_or(|kept| kept != text.as_bytes())
+    {
+        cache.write_sidecar(store, LISTING_SIDECAR, text.as_bytes());
     }
     let indexes: std::collections::HashSet<String> =
         version.files().map(|file| index_sidecar_name(file.object.meta())).collect();
-    cache.retain_sidecars(&|name| name == LISTING_SIDECAR || indexes.contains(name));
+    cache.retain_sidecars(store, &|name| name == LISTING_SIDECAR || indexes.contains(name));
 }

@@ -54,7 +54,7 @@ async fn copied_wrong(world: &World, store: &Store, seed: u64) -> Vec<Copied> {
     let mut wrong = Vec::new();
     for (number, copied) in (0..).zip(Copied::all(world, store).await) {
         // Nothing of the file is on disk but its index.
-        store.cache().drop_object(copied.file.name()).await;
+        store.cache().drop_object(store.url(), copied.file.name()).await;
         let at = mix(seed ^ mix(number)) % copied.expected.len() as u64;
         world.rules(vec![Rule::times(1, Fault::Flip(at))]);
         if !copied.is_right(store).await {

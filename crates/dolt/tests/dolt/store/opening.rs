@@ -45,7 +45,7 @@ async fn a_thousand_files_are_opened_and_reopened_with_one_or_two_requests() {
     })
     .await;
     crate::store::remote_store::until("the listing is kept", || {
-        store.cache().read_sidecar("files").is_some()
+        store.cache().read_sidecar(store.url(), "files").is_some()
     })
     .await;
     store.close().await;

@@ -1,9 +1,12 @@
 //! Stores by pattern: one opening for all, idle stores that go, names that lead nowhere.
 
+mod reopening;
+
 use std::{fs, sync::Arc, time::Duration};
 
 use busload_chunks::ChunkAddress;
 use busload_dolt::{Error, Form, OpenStore, Request, SetSettings, StoreSet, StoreTemplate};
+use busload_objects::StoreShare;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::support::{Harness, LONG, contents, write_file, write_manifest};
@@ -39,6 +42,7 @@ impl Stores {
             stores_max: 100,
             index_bytes_max: 1 << 30,
             idle: Duration::from_secs(3600),
+            store_share: StoreShare::default(),
         }
     }
 
@@ -186,4 +190,28 @@ async fn stores_share_one_cache_whose_files_survive_a_closed_store() {
         let url = format!("{}/org/{number}", stores.harness.url());
         assert!(urls.contains(&url), "{urls:?}");
     }
+}
+
+/// Poll of stores that nobody uses would cost thousands of requests for thousands of stores.
+#[tokio::test(start_paused = true)]
+async fn idle_stores_are_not_polled() {
+    let stores = Stores::new(3);
+    let mut settings = stores.settings();
+    settings.store.poll = Duration::from_secs(1);
+    let set = StoreSet::start(settings).unwrap();
+    for number in 0..3 {
+        read_from(&set, number).await.unwrap();
+    }
+    let requests = || set.stats().store.requests;
+    let opened = requests();
+    // The requests that opened the stores count as uses.
+    sleep(Duration::from_secs(10)).await;
+    let polled = requests();
+    assert!(opened < polled);
+    sleep(Duration::from_secs(1000)).await;
+    assert_eq!((requests(), set.stats().open), (polled, 3));
+    set.get("org/1").unwrap();
+    sleep(Duration::from_secs(1000)).await;
+    let once = requests();
+    assert!((polled + 1..=polled + 3).contains(&once), "{polled} {once}");
 }

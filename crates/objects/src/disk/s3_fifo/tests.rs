@@ -23,6 +23,9 @@ impl ExtentStates for File {
     fn take_reads(&self, place: ExtentId, leave: fn(u8) -> u8) -> u8 {
         self.0.take_reads(place.extent, leave)
     }
+    fn is_spared(&self, _: ExtentId) -> bool {
+        false
+    }
     fn name(&self, place: ExtentId) -> u64 {
         u64::from(place.extent + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -51,7 +54,7 @@ impl Cache {
 
     fn make_space(&mut self) {
         while self.capacity <= self.count {
-            let victim = self.queues.pop(&self.extents).expect("somebody is there");
+            let victim = self.queues.pop(&self.extents, Floors::Kept).expect("somebody is there");
             assert!(self.extents.0.remove(victim.extent), "who has to go is there");
             self.count -= 1;
         }
@@ -170,10 +173,10 @@ fn extents_that_went_otherwise_leave_no_second_entry() {
 #[test]
 fn an_empty_cache_has_no_victim() {
     let mut cache = Cache::new(10);
-    assert_eq!(cache.queues.pop(&cache.extents), None);
+    assert_eq!(cache.queues.pop(&cache.extents, Floors::Kept), None);
     cache.insert(1, Entrance::New);
     cache.extents.0.remove(1);
-    assert_eq!(cache.queues.pop(&cache.extents), None, "an entry alone is no extent");
+    assert_eq!(cache.queues.pop(&cache.extents, Floors::Kept), None, "an entry alone is no extent");
 }
 
 #[test]

@@ -23,6 +23,15 @@ enum Operation {
     Heal,
     Corruption { position: u64 },
     Vanish,
+    OpenStore { store: usize },
+    CloseStore { store: usize },
+}
+
+/// Objects with even numbers are of the first store, the others of the second.
+const STORES: [&str; 2] = ["s3://a", "s3://b"];
+
+fn store_of(object: usize) -> &'static str {
+    STORES[object % 2]
 }
 
 fn metas() -> [ObjectMeta; 4] {
@@ -57,6 +66,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => Just(Operation::Heal),
         1 => any::<u64>().prop_map(|position| Operation::Corruption { position }),
         1 => Just(Operation::Vanish),
+        1 => (0..2_usize).prop_map(|store| Operation::OpenStore { store }),
+        1 => (0..2_usize).prop_map(|store| Operation::CloseStore { store }),
     ]
 }
 
@@ -70,7 +81,9 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let scene = Scene::new(8);
+        let mut scene = Scene::new(8);
+        // One floor fits half of the disk.
+        scene.options.store_share = StoreShare { floor_bytes: 3 << 20, cap_bytes: 6 << 20 };
         let disk = scene.open();
         let mut run = Self { scene, disk, objects: Vec::new(), metas: metas() };
         run.open_objects();
@@ -78,7 +91,9 @@ impl Run {
     }
 
     fn open_objects(&mut self) {
-        self.objects = self.metas.iter().map(|meta| self.disk.object("s3://b", meta)).collect();
+        let metas = self.metas.iter().enumerate();
+        self.objects =
+            metas.map(|(object, meta)| self.disk.object(store_of(object), meta)).collect();
     }
 
     fn reopen(&mut self) {
@@ -96,18 +111,19 @@ impl Run {
             }
             Operation::Drop { object } => {
                 let name = self.metas[object].name.clone();
-                self.disk.drop_files(|meta| meta.name == name);
+                self.disk.drop_files(|key| key.meta.name == name);
                 assert!(!self.objects[object].is_present(&(0..1)), "dropped");
             }
             Operation::WriteSidecar { name, length } => {
-                self.disk.write_sidecar(&name.to_string(), &vec![name as u8; length])
+                let bytes = vec![name as u8; length];
+                self.disk.write_sidecar(store_of(name), &name.to_string(), &bytes)
             }
             Operation::ReadSidecar { name } => {
-                let kept = self.disk.read_sidecar(&name.to_string());
+                let kept = self.disk.read_sidecar(store_of(name), &name.to_string());
                 assert!(kept.is_none_or(|bytes| bytes.iter().all(|&byte| byte == name as u8)));
             }
             Operation::RetainSidecars { name } => {
-                self.disk.retain_sidecars(&|other| other == name.to_string());
+                self.disk.retain_sidecars(store_of(name), &|other| other == name.to_string());
             }
             Operation::Flush => drop(self.disk.flush()),
             Operation::Check => self.disk.check(),
@@ -124,6 +140,8 @@ impl Run {
             Operation::Heal => self.scene.file_system.heal(),
             Operation::Corruption { position } => self.corrupt(position),
             Operation::Vanish => self.vanish(),
+            Operation::OpenStore { store } => self.disk.open_store(StoreKey::of(STORES[store])),
+            Operation::CloseStore { store } => self.disk.close_store(StoreKey::of(STORES[store])),
         }
     }
 
@@ -172,6 +190,20 @@ impl Run {
             .map(|cache_file| cache_file.extents.present().count())
             .sum();
         assert_eq!(stats.extents, present as u64);
+        self.disk.check_sums();
+        for store in STORES {
+            assert!(self.object_bytes(store) <= (6 << 20) + 4 * FILE_OVERHEAD_BYTES);
+        }
+    }
+
+    fn object_bytes(&self, store: &str) -> u64 {
+        self.disk.accounting().stores.object_bytes(StoreKey::of(store))
+    }
+
+    /// Bytes below which nobody else may bring a store now.
+    fn spared_bytes(&self, store: &str) -> u64 {
+        let has_floor = self.disk.accounting().stores.has_floor(StoreKey::of(store));
+        if has_floor { self.object_bytes(store).min(3 << 20) } else { 0 }
     }
 }
 
@@ -201,6 +233,38 @@ proptest! {
         run.write(0, 1);
         prop_assert!(read(&run.objects[0], &run.metas[0], extent_range(&run.metas[0], 1)));
         run.check();
+    }
+
+    /// On a healthy disk no store brings another one below its floor.
+    #[test]
+    fn a_floor_holds_against_other_stores(
+        operations in proptest::collection::vec(
+            prop_oneof![
+                16 => (0..4_usize, 0..8_u64)
+                    .prop_map(|(object, extent)| Operation::Write { object, extent }),
+                2 => (0..3_usize, 0..2_000_000_usize)
+                    .prop_map(|(name, length)| Operation::WriteSidecar { name, length }),
+                1 => Just(Operation::Close),
+                3 => (0..2_usize).prop_map(|store| Operation::OpenStore { store }),
+                1 => (0..2_usize).prop_map(|store| Operation::CloseStore { store }),
+            ],
+            1..200,
+        ),
+    ) {
+        let mut run = Run::new();
+        for operation in operations {
+            let other = match operation {
+                Operation::Write { object, .. } => Some(STORES[(object + 1) % 2]),
+                _ => None,
+            };
+            let spared = other.map_or(0, |store| run.spared_bytes(store));
+            run.apply(operation);
+            prop_assert!(other.is_none_or(|store| spared <= run.object_bytes(store)));
+            run.check();
+        }
+        let bytes = STORES.map(|store| run.disk.store_bytes(store));
+        run.apply(Operation::Close);
+        prop_assert_eq!(STORES.map(|store| run.disk.store_bytes(store)), bytes);
     }
 
     /// A healthy disk with room has what was written last.

@@ -330,15 +330,18 @@ fn a_lowered_limit_holds_for_sidecars_too() {
     let disk = scene.open();
     write_all(&disk);
     for (name, mib) in [("small", 1), ("large", 9), ("medium", 3), ("larger", 12)] {
-        disk.write_sidecar(name, &vec![7; mib << 20]);
-        assert!(disk.read_sidecar(name).is_some(), "{name}");
+        disk.write_sidecar("s3://b", name, &vec![7; mib << 20]);
+        assert!(disk.read_sidecar("s3://b", name).is_some(), "{name}");
     }
     disk.close();
     drop(disk);
     scene.options.bytes_max = 16 << 20;
     let disk = scene.open();
     let names = ["small", "medium", "large", "larger"];
-    assert_eq!(names.map(|name| disk.read_sidecar(name).is_some()), [true, true, false, false]);
+    assert_eq!(
+        names.map(|name| disk.read_sidecar("s3://b", name).is_some()),
+        [true, true, false, false]
+    );
     assert!(stats(&disk).bytes <= 16 << 20, "{}", stats(&disk).bytes);
     assert!(allocated(&scene.options.directory) <= 16 << 20);
     assert_eq!(stats(&disk).bypassed, None);

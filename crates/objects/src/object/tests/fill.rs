@@ -218,7 +218,7 @@ async fn an_object_dropped_from_disk_does_not_come_back_by_itself() {
     let bench = Bench::new(20 * MIB, DiskOptions { fill_bytes_max: 8 * MIB, ..AMPLE }).await;
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
     tokio::time::sleep(Duration::from_millis(80)).await;
-    bench.cache.drop_object("a").await;
+    bench.cache.drop_object("memory://", "a").await;
     bench.settled().await;
     assert!(!bench.object.is_local(0..1), "{:?}", bench.cache.stats());
     bench.reads_well(0..10).await;

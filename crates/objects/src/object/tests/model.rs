@@ -93,7 +93,7 @@ async fn play(operations: Vec<Operation>, disk: Option<DiskOptions>) {
             }
             Operation::Fault(answers) => bench.fake.answer(answers),
             Operation::Invalidate { start, length } => bench.object.invalidate(span(start, length)),
-            Operation::Drop => drop(bench.cache.drop_object("a").await),
+            Operation::Drop => drop(bench.cache.drop_object("memory://", "a").await),
             Operation::Pass { milliseconds } => {
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await
             }

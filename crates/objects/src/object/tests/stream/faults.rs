@@ -181,7 +181,7 @@ async fn an_extent_evicted_before_the_stream_reads_it_comes_from_the_store() {
     for _ in 0..20 {
         next = bench.takes(&mut stream, 5, next).await;
         bench.settled().await;
-        bench.cache.drop_object("a").await;
+        bench.cache.drop_object("memory://", "a").await;
     }
     take(&bench, &mut stream, next..SIZE).await.unwrap();
 }

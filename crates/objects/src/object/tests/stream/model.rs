@@ -106,7 +106,7 @@ async fn play(operations: Vec<Operation>, disk: Option<DiskOptions>) {
             Operation::Read { from, to } => drop(bench.read(span(from, to))),
             Operation::Fault(answers) => bench.fake.answer(answers),
             Operation::Invalidate { from, to } => bench.object.invalidate(span(from, to)),
-            Operation::Drop => drop(bench.cache.drop_object("a").await),
+            Operation::Drop => drop(bench.cache.drop_object("memory://", "a").await),
             Operation::Pass { milliseconds } => {
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await
             }
