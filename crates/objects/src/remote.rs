@@ -9,8 +9,10 @@
 //! * Every attempt holds a slot of the window; a pause between two does not.
 //! * The retries of `object_store` are off: they would hide slow-downs from the window, and
 //!   [`ranged`] resumes bodies itself.
-//! * An attempt ends when no byte has come for `stall_timeout`. A body as a whole has no limit of
-//!   time: it may be long.
+//! * An attempt ends when no byte has come for `stall_timeout`; over a slow link, when none has come
+//!   for some of them, or none of other answers either. A body as a whole has no limit of time: it
+//!   may be long.
+//! * Over a slow link fills pause while somebody waits for other bytes.
 
 use std::{
     path::PathBuf,
@@ -32,10 +34,12 @@ use crate::Error;
 mod address;
 mod attempts;
 mod aws_api;
+mod body_rate;
 #[cfg(test)]
 pub(crate) mod fake;
 mod fault;
 mod file_store;
+mod give_way;
 mod http;
 mod limits;
 mod metrics;
@@ -335,10 +339,9 @@ impl Remote {
     /// Sends one request and waits for the header of its answer.
     async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult, Fault> {
         let began = Instant::now();
-        let (answer, seen) =
-            observed(timeout(self.stall_timeout, self.store.get_opts(path, options))).await;
+        let (answer, seen) = observed(self.unless_silent(self.store.get_opts(path, options))).await;
         self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
-        match answer.map_err(|_| self.stalled("no answer"))? {
+        match answer.ok_or_else(|| self.stalled("no answer"))? {
             Err(error) => Err(self.fault(&error, seen).await),
             Ok(answer) => {
                 self.metrics.first_byte_after(began.elapsed());
@@ -353,24 +356,26 @@ impl Remote {
         let mut bytes = BytesMut::new();
         let mut body = answer.into_stream();
         loop {
-            match timeout(self.stall_timeout, body.next()).await {
-                Err(_) => return Err(self.stalled("the body stalled: nothing came")),
-                Ok(Some(Err(error))) => return Err(Fault::of(&error, Seen::default())),
-                Ok(Some(Ok(piece))) if size < (bytes.len() + piece.len()) as u64 => {
+            match self.unless_silent(body.next()).await {
+                None => return Err(self.stalled("the body stalled: nothing came")),
+                Some(Some(Err(error))) => return Err(Fault::of(&error, Seen::default())),
+                Some(Some(Ok(piece))) if size < (bytes.len() + piece.len()) as u64 => {
                     return Err(Fault::new(
                         FaultKind::Wrong,
                         "the body is longer than its header says",
                     ));
                 }
-                Ok(Some(Ok(piece))) => bytes.extend_from_slice(&piece),
-                Ok(None) if bytes.len() as u64 == size => break,
-                Ok(None) => {
+                Some(Some(Ok(piece))) => {
+                    self.metrics.bytes.fetch_add(piece.len() as u64, Relaxed);
+                    bytes.extend_from_slice(&piece);
+                }
+                Some(None) if bytes.len() as u64 == size => break,
+                Some(None) => {
                     let text = format!("the body ended after {} of {size} bytes", bytes.len());
                     return Err(Fault::new(FaultKind::Wrong, text));
                 }
             }
         }
-        self.metrics.bytes.fetch_add(size, Relaxed);
         Ok(bytes.freeze())
     }
 

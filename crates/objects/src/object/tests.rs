@@ -20,6 +20,7 @@ use crate::{
 mod fetch;
 mod fill;
 mod model;
+mod slow_link;
 mod stream;
 
 const MIB: u64 = 1 << 20;

@@ -41,6 +41,24 @@ pub(super) const BANDWIDTH_WEIGHT: f64 = 0.25;
 /// Shortest body that says something about bandwidth: shorter ones come in one piece with the
 /// header.
 pub(super) const BANDWIDTH_BYTES_MIN: u64 = 128 << 10;
+/// Time after which what has come of a body is measured, however little it is: over a slow link the
+/// end of a body is a minute away.
+pub(super) const BANDWIDTH_SAMPLE_TIME: Duration = Duration::from_secs(1);
+
+/// Bytes per second below which a link is slow: speculation gives way to reads that somebody waits
+/// for.
+pub(super) const SLOW_LINK_BANDWIDTH: f64 = 1e6;
+/// Longest pause of a body of a fill beside reads that somebody waits for. Stores close
+/// connections of which nothing is read for some 20 seconds.
+pub(super) const GIVE_WAY_MAX: Duration = Duration::from_secs(3);
+/// Interval at which a paused body checks whether the link is free.
+pub(super) const GIVE_WAY_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Time for which a body of a fill goes on between two pauses, so that a store that is read all the
+/// time comes to disk, too.
+pub(super) const GIVE_WAY_TURN: Duration = Duration::from_millis(500);
+/// Stall timeouts for which a request waits without a byte of its own, as long as other answers of
+/// the store move over a slow link: its bytes are behind theirs.
+pub(super) const STALLS_BEHIND_OTHERS_MAX: u32 = 3;
 
 /// Reads of one `file://` store at once: as many threads are lost to other stores when its disk
 /// hangs.
@@ -54,6 +72,9 @@ pub(super) const CAUSE_CHARACTERS_MAX: usize = 300;
 pub(super) const NEAR_NAME_EDITS_MAX: usize = 3;
 
 const _: () = {
+    assert!(GIVE_WAY_POLL_INTERVAL.as_millis() < GIVE_WAY_TURN.as_millis());
+    assert!(GIVE_WAY_TURN.as_millis() < GIVE_WAY_MAX.as_millis());
+    assert!(0 < STALLS_BEHIND_OTHERS_MAX);
     assert!(BACKOFF_MIN.as_millis() <= BACKOFF_SLOW_DOWN_MIN.as_millis());
     assert!(BACKOFF_SLOW_DOWN_MIN.as_millis() < BACKOFF_MAX.as_millis());
     assert!(0.0 < WINDOW_FILL_SHARE && WINDOW_FILL_SHARE < 1.0);

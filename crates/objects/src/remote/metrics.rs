@@ -10,7 +10,10 @@ use std::{
 
 use super::{
     RemoteStats,
-    limits::{BANDWIDTH_BYTES_MIN, BANDWIDTH_WEIGHT, FIRST_BYTE_WEIGHT},
+    limits::{
+        BANDWIDTH_BYTES_MIN, BANDWIDTH_SAMPLE_TIME, BANDWIDTH_WEIGHT, FIRST_BYTE_WEIGHT,
+        SLOW_LINK_BANDWIDTH,
+    },
 };
 
 /// Counters of a store. See [`RemoteStats`].
@@ -41,6 +44,13 @@ struct Measured {
     last_error: Option<String>,
 }
 
+impl StorePace {
+    /// Returns whether the store is known to be behind a slow link.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.bandwidth.is_some_and(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH)
+    }
+}
+
 impl Metrics {
     pub(super) fn first_byte_after(&self, time: Duration) {
         let mut measured = self.measured();
@@ -49,9 +59,9 @@ impl Metrics {
         measured.pace.first_byte = Some(Duration::from_secs_f64(next));
     }
 
-    /// Measures a body: its bytes and the time from the first to the last.
+    /// Measures a body, or a part of one: its bytes and the time that they took.
     pub(super) fn body_took(&self, bytes: u64, time: Duration) {
-        if bytes < BANDWIDTH_BYTES_MIN {
+        if bytes < BANDWIDTH_BYTES_MIN && time < BANDWIDTH_SAMPLE_TIME {
             return;
         }
         // A body that was there at once: the clock's step stands for what it took.

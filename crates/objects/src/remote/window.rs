@@ -93,6 +93,13 @@ impl Window {
         (state.limit as u64, (state.foreground + state.fill) as u64)
     }
 
+    /// Returns whether a foreground request is under way or waits for a slot.
+    pub(super) fn has_foreground(&self) -> bool {
+        let state = self.lock();
+        let is_there = |waiting: &oneshot::Sender<Slot>| !waiting.is_closed();
+        0 < state.foreground || state.foreground_waiting.iter().any(is_there)
+    }
+
     fn slot(self: &Arc<Self>, state: &mut WindowState, urgency: Urgency) -> Slot {
         *state.count(urgency) += 1;
         Slot { window: Arc::clone(self), urgency, round: state.round }
