@@ -437,6 +437,7 @@ pub(crate) fn remote_options(settings: &Settings) -> RemoteOptions {
         requests_max: settings.requests_max,
         stall_timeout: STALL_TIMEOUT,
         attempts_max: ATTEMPTS_MAX,
+        hedge: settings.hedge,
     }
 }
 

@@ -12,6 +12,7 @@
 //! * An attempt ends when no byte has come for `stall_timeout`; over a slow link, when none has come
 //!   for some of them, or none of other answers either. A body as a whole has no limit of time: it
 //!   may be long.
+//! * The slowest percent of the requests that somebody waits for is sent a second time ([`hedge`]).
 //! * Over a slow link fills pause while somebody waits for other bytes.
 
 use std::{
@@ -40,16 +41,19 @@ pub(crate) mod fake;
 mod fault;
 mod file_store;
 mod give_way;
+mod hedge;
 mod http;
 mod limits;
 mod metrics;
 mod ranged;
+mod side_by_side;
 mod version;
 mod window;
 
 use address::Address;
 use attempts::Attempts;
 use fault::{Fault, FaultKind};
+use hedge::HedgeBudget;
 use http::{Seen, observed};
 use limits::LIST_TIMEOUT;
 use metrics::Metrics;
@@ -76,6 +80,8 @@ pub struct RemoteOptions {
     pub stall_timeout: Duration,
     /// Attempts at one request, at most, with growing pauses between them.
     pub attempts_max: u32,
+    /// True to send the slowest percent of the requests that somebody waits for a second time.
+    pub hedge: bool,
 }
 
 /// Name, size and version of an object.
@@ -123,6 +129,10 @@ pub struct RemoteStats {
     pub slow_downs: u64,
     /// Responses refused by the checks (a wrong range, another ETag, too few bytes).
     pub wrong_responses: u64,
+    /// Requests sent a second time because the first byte was late.
+    pub hedges: u64,
+    /// Those of them that were answered first.
+    pub hedges_won: u64,
     /// Size of the window: requests that may be under way at once now.
     pub window: u64,
     /// Number of requests under way.
@@ -149,6 +159,8 @@ pub struct Remote {
     attempts_max: u32,
     window: Arc<Window>,
     metrics: Arc<Metrics>,
+    is_hedged: bool,
+    hedges: Arc<HedgeBudget>,
 }
 
 impl Remote {
@@ -176,6 +188,8 @@ impl Remote {
             attempts_max: options.attempts_max,
             window: Window::new(options.requests_max),
             metrics: Arc::default(),
+            is_hedged: options.hedge,
+            hedges: Arc::default(),
         }
     }
 
@@ -208,6 +222,8 @@ impl Remote {
             attempts_max: self.attempts_max,
             window: self.window.clone(),
             metrics: self.metrics.clone(),
+            is_hedged: self.is_hedged,
+            hedges: self.hedges.clone(),
         }))
     }
 
@@ -325,6 +341,18 @@ impl Remote {
     /// Measured pace of the store.
     pub(crate) fn pace(&self) -> StorePace {
         self.metrics.pace()
+    }
+
+    /// Returns whether several ranges side by side were measured to come sooner than one: the store
+    /// is far, and the link is not the limit.
+    pub fn gains_side_by_side(&self) -> bool {
+        self.pace().is_far() && self.metrics.side_by_side().gains_by_several()
+    }
+
+    /// Returns whether one fill or readahead more, beside those under way, is likely to bring more
+    /// bytes.
+    pub(crate) fn gains_by_one_more(&self) -> bool {
+        self.pace().is_far() && self.metrics.side_by_side().gains_by_one_more(Instant::now())
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {

@@ -17,6 +17,7 @@ use crate::{
     remote::fake::{Answer, Fake, contents},
 };
 
+mod far;
 mod fetch;
 mod fill;
 mod model;

@@ -11,9 +11,10 @@ use std::{
 use super::{
     RemoteStats,
     limits::{
-        BANDWIDTH_BYTES_MIN, BANDWIDTH_SAMPLE_TIME, BANDWIDTH_WEIGHT, FIRST_BYTE_WEIGHT,
-        SLOW_LINK_BANDWIDTH,
+        BANDWIDTH_BYTES_MIN, BANDWIDTH_SAMPLE_TIME, BANDWIDTH_WEIGHT, FAR_FIRST_BYTE,
+        FIRST_BYTE_WEIGHT, SLOW_LINK_BANDWIDTH,
     },
+    side_by_side::SideBySide,
 };
 
 /// Counters of a store. See [`RemoteStats`].
@@ -26,6 +27,9 @@ pub(super) struct Metrics {
     pub(super) retries: AtomicU64,
     pub(super) slow_downs: AtomicU64,
     pub(super) wrong_responses: AtomicU64,
+    pub(super) hedges: AtomicU64,
+    pub(super) hedges_won: AtomicU64,
+    side_by_side: Mutex<SideBySide>,
     measured: Mutex<Measured>,
 }
 
@@ -48,6 +52,11 @@ impl StorePace {
     /// Returns whether the store is known to be behind a slow link.
     pub(crate) fn is_slow(&self) -> bool {
         self.bandwidth.is_some_and(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH)
+    }
+
+    /// Returns whether a connection may bring less than the link, because round trips are long.
+    pub(super) fn is_far(&self) -> bool {
+        self.first_byte.is_some_and(|first_byte| FAR_FIRST_BYTE <= first_byte)
     }
 }
 
@@ -93,12 +102,19 @@ impl Metrics {
             retries: self.retries.load(Relaxed),
             slow_downs: self.slow_downs.load(Relaxed),
             wrong_responses: self.wrong_responses.load(Relaxed),
+            hedges: self.hedges.load(Relaxed),
+            hedges_won: self.hedges_won.load(Relaxed),
             window,
             in_flight,
             first_byte: measured.pace.first_byte.unwrap_or_default(),
             bandwidth: measured.pace.bandwidth.unwrap_or_default(),
             last_error: measured.last_error.clone(),
         }
+    }
+
+    /// Rates of fills and readahead side by side.
+    pub(super) fn side_by_side(&self) -> MutexGuard<'_, SideBySide> {
+        self.side_by_side.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn measured(&self) -> MutexGuard<'_, Measured> {

@@ -18,7 +18,6 @@ use super::{
     body_rate::BodyRate,
     fault::{Fault, FaultKind},
     give_way::GiveWay,
-    http::observed,
     limits::{FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL, STALLS_BEHIND_OTHERS_MAX},
     version,
     window::Slot,
@@ -167,8 +166,7 @@ impl Remote {
         let began = Instant::now();
         let range = GetRange::Bounded(read.rest.clone());
         let options = version::pinned(&read.meta.etag, GetOptions::new().with_range(Some(range)));
-        let call = self.unless_silent(self.store.get_opts(&read.path, options));
-        let (answer, seen) = observed(call).await;
+        let (answer, seen) = self.send(&read.path, options, urgency).await;
         self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
         let answer = answer.ok_or_else(|| self.stalled("no answer"))?;
         let answer = match answer {
@@ -188,12 +186,12 @@ impl Remote {
         urgency: Urgency,
     ) -> Result<(), Fault> {
         let mut body = answer.into_stream();
-        let mut rate = BodyRate::begin(&self.metrics);
+        let mut rate = BodyRate::begin(&self.metrics, urgency);
         let mut turn = GiveWay::new(urgency);
         let mut interest = InterestCheck::default();
         while read.rest.start < read.rest.end && !interest.is_over(read.sink) {
             if turn.pause(self, read.sink).await {
-                rate.begin_anew();
+                rate.handle_paused();
             }
             match self.piece(&mut body).await? {
                 Some(bytes) => {
