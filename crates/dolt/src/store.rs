@@ -33,6 +33,7 @@ use crate::{
     serve::{
         self, file_bytes::FileServer, local_verifier::LocalVerifier,
         pin_dictionaries::pin_dictionaries, prefetch::Prefetcher,
+        reference_prefetch::ReferencePrefetcher,
     },
     versions::{
         Versions,
@@ -55,7 +56,8 @@ struct Parts {
     source: ObjectSource,
     versions: Arc<Versions>,
     reader: Arc<Reader>,
-    prefetcher: Prefetcher,
+    prefetcher: Arc<Prefetcher>,
+    references: Arc<ReferencePrefetcher>,
     files: Arc<FileServer>,
     disk_bytes_max: u64,
     refresher: Mutex<Option<JoinHandle<()>>>,
@@ -99,6 +101,13 @@ impl Store {
         let memory = MemoryCache::new(settings.memory_bytes_max);
         let file_chunks = Arc::new(FileChunkReader::new(lifecycle.clone(), source.clone(), memory));
         let local_verifier = Arc::new(LocalVerifier::new(file_chunks.clone()));
+        let prefetcher = Arc::new(Prefetcher::new(file_chunks.clone()));
+        let references = Arc::new(ReferencePrefetcher::new(
+            versions.clone(),
+            file_chunks.clone(),
+            prefetcher.clone(),
+        ));
+        let reader = Reader::new(versions.clone(), file_chunks.clone(), references.clone());
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
@@ -112,8 +121,9 @@ impl Store {
             lifecycle,
             source,
             versions: versions.clone(),
-            reader: Arc::new(Reader::new(versions.clone(), file_chunks.clone())),
-            prefetcher: Prefetcher::new(file_chunks.clone()),
+            reader: Arc::new(reader),
+            prefetcher,
+            references,
             files: Arc::new(FileServer::new(versions, file_chunks, local_verifier)),
             disk_bytes_max: settings.disk_bytes_max,
             refresher: Mutex::new(Some(refresher)),
@@ -359,7 +369,7 @@ impl Store {
 
     /// Collects the store's metrics.
     pub fn stats(&self) -> StoreStats {
-        let Parts { source, versions, reader, prefetcher, .. } = &*self.parts;
+        let Parts { source, versions, reader, prefetcher, references, .. } = &*self.parts;
         let version = versions.load();
         let snapshot = version.as_ref().map(|version| &version.snapshot);
         let files = snapshot.map_or(0, |snapshot| snapshot.files.len());
@@ -373,6 +383,8 @@ impl Store {
             corrupt: reader.file_chunks.corrupt_count(),
             prefetches: prefetcher.in_progress(),
             prefetches_skipped: prefetcher.skipped(),
+            references_prefetched: references.prefetched(),
+            references_read: references.read(),
             cache: source.cache.stats(),
             store: source.remote.stats(),
             ..reader.counters().stats()

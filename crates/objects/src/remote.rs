@@ -333,6 +333,11 @@ impl Remote {
         self.metrics.stats(self.window.metrics())
     }
 
+    /// Number of requests under way.
+    pub fn in_flight(&self) -> u64 {
+        self.window.metrics().1
+    }
+
     /// Moving average of the bytes per second of one response, if one was long enough to measure.
     pub fn bandwidth(&self) -> Option<f64> {
         self.metrics.pace().bandwidth

@@ -120,8 +120,18 @@ async fn a_download_from_a_far_store_has_several_requests_in_flight() {
     let directory = TempDir::new().unwrap();
     let cache = cache(directory.path(), TOUCHED);
     let object = cache.object(&remote, &meta(&remote, "object").await);
+    // A range is sent when those before it are due within a quarter of the timeout, or when several
+    // come sooner than one.
+    let options = StreamOptions { hint: AccessHint::Sequential, timeout: Duration::from_secs(8) };
     let download = tokio::spawn(async move {
-        follow(&object, &contents, 0..SIZE, AccessHint::Sequential).await.unwrap();
+        let (mut stream, mut next) = (object.stream(0..SIZE, options), 0);
+        while let Some(piece) = stream.next().await {
+            let piece = piece.unwrap();
+            let end = next + piece.len() as u64;
+            assert!(*piece == *slice(&contents, &(next..end)), "wrong bytes in {next}..{end}");
+            next = end;
+        }
+        assert_eq!(next, SIZE, "it ended early");
     });
     until("four requests are in flight", || 4 <= remote.stats().in_flight).await;
     assert!(remote.gains_side_by_side());

@@ -301,6 +301,11 @@ pub static TABLE: &[Metric] = &[
         Chunks(|table| u64::from(table.stats.cache.bypassed.is_some()))),
     gauge("busload_chunks_fill_bytes", "Bytes of fills in memory.",
         Chunks(|table| table.stats.cache.fill_bytes)),
+    counter("busload_chunks_references_prefetched_total",
+        "Chunks prefetched because a chunk that was read refers to them.",
+        Chunks(|table| table.stats.references_prefetched)),
+    counter("busload_chunks_references_read_total", "Those of them that were read afterwards.",
+        Chunks(|table| table.stats.references_read)),
     // Their object store.
     counter("busload_chunks_store_requests_total", "Requests to the object store.",
         Chunks(|table| table.stats.store.requests)),
