@@ -49,6 +49,7 @@ mod index;
 mod limits;
 mod lookup;
 mod manifest;
+mod references;
 pub mod write;
 
 pub use address::{AddressError, ChunkAddress, FileId};
@@ -57,10 +58,11 @@ pub use error::FormatError;
 pub use index::{ChunkLocation, FileKind, Span, TableIndex};
 pub use limits::{
     CHUNK_BYTES_MAX, DICTIONARY_BYTES_MAX, EQUAL_PREFIXES_MAX, MANIFEST_FILES_MAX,
-    METADATA_BYTES_MAX,
+    METADATA_BYTES_MAX, REFERENCES_MAX,
 };
 pub use lookup::{Found, Lookup};
 pub use manifest::{DynamoItem, FileSpec, Manifest};
+pub use references::references;
 
 /// Checks at compile time that all threads that read a store can share these types.
 const _: () = {

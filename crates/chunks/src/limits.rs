@@ -52,3 +52,12 @@ const _: () = assert!(8 * RUN_LOAD_SLOTS <= 10 * RUN_LOAD_ENTRIES, "at most 10 b
 const _: () = assert!(
     DICTIONARY_TRAINED_BYTES <= DICTIONARY_BYTES_MAX && DICTIONARY_BYTES_MAX <= CHUNK_BYTES_MAX
 );
+
+/// Most addresses that one chunk is taken to refer to. Nodes of trees have up to some hundred.
+pub const REFERENCES_MAX: usize = 1024;
+
+/// Fields of a message that are looked at for references. The messages of Dolt have up to 20.
+pub const REFERENCE_FIELDS_MAX: usize = 32;
+
+/// Messages within messages that are looked at for references: a table holds a node.
+pub const REFERENCES_NESTED_MAX: usize = 2;

@@ -95,6 +95,25 @@ pub const PREFETCH_DISK_READS_MAX: usize = 8;
 const _: () = assert!(PREFETCH_BYTES_MIN <= PREFETCH_BYTES_MAX);
 const _: () = assert!(PREFETCH_BYTES_MAX <= u32::MAX as u64, "a permit stands for a byte");
 
+/// Chunks that are prefetched because one that was read from the store refers to them. A node of a
+/// tree has some hundred children.
+pub const REFERENCES_PREFETCHED_MAX: usize = 256;
+/// Stored bytes of these chunks.
+pub const REFERENCES_BYTES_MAX: u64 = 1 << 20;
+/// Requests to the object store up to which it counts as idle: the read that has just ended, and a
+/// fill.
+pub const REFERENCES_IDLE_REQUESTS_MAX: u64 = 2;
+/// Prefetched chunks of which a store remembers whether they are read; older ones were useless.
+pub const REFERENCES_REMEMBERED_MAX: usize = 512;
+/// Share of prefetched chunks that are read, below which references are seldom followed.
+pub const REFERENCES_READ_SHARE_MIN: f64 = 0.125;
+/// Weight of one chunk in that share.
+pub const REFERENCES_READ_WEIGHT: f64 = 1.0 / 64.0;
+/// Reads of which one is followed nevertheless, to find out whether it helps by now.
+pub const REFERENCES_TRIED_EACH: u32 = 64;
+const _: () = assert!(REFERENCES_PREFETCHED_MAX <= REFERENCES_REMEMBERED_MAX);
+const _: () = assert!(REFERENCES_BYTES_MAX <= PREFETCH_BYTES_MIN);
+
 /// Pinned dictionaries of one file. Most archives have one; those made by groups of chunks have
 /// thousands.
 pub const PINNED_DICTIONARIES_MAX: usize = 16 << 10;

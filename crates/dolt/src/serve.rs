@@ -30,6 +30,7 @@ pub(crate) mod pin_dictionaries;
 pub(crate) mod prefetch;
 mod range_assembly;
 mod range_parts;
+pub(crate) mod reference_prefetch;
 mod verified_range;
 
 use std::{sync::Arc, time::Instant};

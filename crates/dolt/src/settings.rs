@@ -34,6 +34,8 @@ pub struct Settings {
     pub memory_bytes_max: u64,
     /// Largest number of concurrent requests to the object store.
     pub requests_max: usize,
+    /// True to send the slowest percent of the reads that somebody waits for a second time.
+    pub hedge: bool,
     /// Time for which a file that the manifest dropped stays readable.
     pub grace_period: Duration,
     /// Tables of DynamoDB with manifests, which stores of one process share.

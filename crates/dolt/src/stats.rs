@@ -29,6 +29,10 @@ pub struct StoreStats {
     pub prefetches: u64,
     /// Chunks skipped because too many prefetches were in progress.
     pub prefetches_skipped: u64,
+    /// Chunks prefetched because a chunk that was read refers to them.
+    pub references_prefetched: u64,
+    /// Those of them that were read afterwards.
+    pub references_read: u64,
     /// Number of manifest versions seen.
     pub versions: u64,
     /// Table files of the current version.

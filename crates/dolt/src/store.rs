@@ -34,6 +34,7 @@ use crate::{
     serve::{
         self, file_bytes::FileServer, local_verifier::LocalVerifier,
         pin_dictionaries::pin_dictionaries, prefetch::Prefetcher,
+        reference_prefetch::ReferencePrefetcher,
     },
     versions::{
         Versions,
@@ -58,7 +59,8 @@ struct Parts {
     _on_disk: StoreHandle,
     versions: Arc<Versions>,
     reader: Arc<Reader>,
-    prefetcher: Prefetcher,
+    prefetcher: Arc<Prefetcher>,
+    references: Arc<ReferencePrefetcher>,
     files: Arc<FileServer>,
     disk_bytes_max: u64,
     refresher: Mutex<Option<JoinHandle<()>>>,
@@ -104,6 +106,13 @@ impl Store {
         let memory = MemoryCache::new(settings.memory_bytes_max);
         let file_chunks = Arc::new(FileChunkReader::new(lifecycle.clone(), source.clone(), memory));
         let local_verifier = Arc::new(LocalVerifier::new(file_chunks.clone()));
+        let prefetcher = Arc::new(Prefetcher::new(file_chunks.clone()));
+        let references = Arc::new(ReferencePrefetcher::new(
+            versions.clone(),
+            file_chunks.clone(),
+            prefetcher.clone(),
+        ));
+        let reader = Reader::new(versions.clone(), file_chunks.clone(), references.clone());
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
@@ -118,8 +127,9 @@ impl Store {
             source,
             _on_disk: on_disk,
             versions: versions.clone(),
-            reader: Arc::new(Reader::new(versions.clone(), file_chunks.clone())),
-            prefetcher: Prefetcher::new(file_chunks.clone()),
+            reader: Arc::new(reader),
+            prefetcher,
+            references,
             files: Arc::new(FileServer::new(versions, file_chunks, local_verifier)),
             disk_bytes_max: settings.disk_bytes_max,
             refresher: Mutex::new(Some(refresher)),
@@ -365,7 +375,7 @@ impl Store {
 
     /// Collects the store's metrics.
     pub fn stats(&self) -> StoreStats {
-        let Parts { source, versions, reader, prefetcher, .. } = &*self.parts;
+        let Parts { source, versions, reader, prefetcher, references, .. } = &*self.parts;
         let version = versions.load();
         let snapshot = version.as_ref().map(|version| &version.snapshot);
         let files = snapshot.map_or(0, |snapshot| snapshot.files.len());
@@ -379,6 +389,8 @@ impl Store {
             corrupt: reader.file_chunks.corrupt_count(),
             prefetches: prefetcher.in_progress(),
             prefetches_skipped: prefetcher.skipped(),
+            references_prefetched: references.prefetched(),
+            references_read: references.read(),
             cache: source.cache.stats(),
             store: source.remote.stats(),
             ..reader.counters().stats()
@@ -443,6 +455,7 @@ pub(crate) fn remote_options(settings: &Settings) -> RemoteOptions {
         requests_max: settings.requests_max,
         stall_timeout: STALL_TIMEOUT,
         attempts_max: ATTEMPTS_MAX,
+        hedge: settings.hedge,
     }
 }
 

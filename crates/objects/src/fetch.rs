@@ -251,6 +251,10 @@ impl Sink for &Fetch {
         self.purpose == FetchPurpose::Fill || self.lock().is_waited_for()
     }
 
+    fn has_reader(&self) -> bool {
+        self.lock().is_read()
+    }
+
     /// Decided under the lock under which waiters join: one that comes later finds a failed fetch
     /// and starts another.
     fn is_wanted(&mut self) -> bool {
@@ -294,8 +298,12 @@ impl Sink for &Fetch {
 
 impl FetchState {
     fn is_waited_for(&self) -> bool {
-        let is_asked_for = || self.waiters.by_end.values().any(|(_, waiter)| !waiter.is_closed());
-        0 < self.interest.strong_count() || is_asked_for()
+        0 < self.interest.strong_count() || self.is_read()
+    }
+
+    /// Returns whether a reader waits for bytes that have not come.
+    fn is_read(&self) -> bool {
+        self.waiters.by_end.values().any(|(_, waiter)| !waiter.is_closed())
     }
 }
 

@@ -189,6 +189,10 @@ impl FillDriver {
             limiter.wait(remote).await;
             let span = self.object.span(&run);
             let permit = fills.reserve(span.end - span.start).await;
+            // A part before it may have failed meanwhile.
+            if self.object.fetches().queue.is_paused(Instant::now()) {
+                continue;
+            }
             // Others may have filled some of it meanwhile; the next miss queues the rest again.
             if let Some((part, _)) = self.object.fill(&disk, run, permit) {
                 limiter.add(&part);
@@ -200,7 +204,7 @@ impl FillDriver {
         if !self.object.is_in_use() {
             return None;
         }
-        let extents_max = self.object.cache.fills.part_extents();
+        let extents_max = self.object.cache.fills.part_extents(self.object.remote.pace());
         let run = self.object.fetches().next_run(extents_max, |extent| disk.has_extent(extent));
         self.is_done = run.is_none();
         run

@@ -6,14 +6,17 @@ use crate::disk::{BLOCK_DATA_BYTES, EXTENT_BLOCKS, EXTENT_DATA_BYTES};
 
 /// Gap between two ranges that one read still spans, until the store's pace is known.
 pub(crate) const GAP_DEFAULT: u64 = 1 << 20;
-/// Smallest gap that counts as one: below it a second request costs more than the bytes, whatever
-/// the store.
+/// Smallest gap that counts as one: below it a second request costs more than the bytes, unless
+/// the link is slow.
 pub(crate) const GAP_MIN: u64 = 64 << 10;
+/// Smallest gap that counts as one over a slow link, which takes 300 ms for 64 KiB: a block.
+pub(crate) const GAP_MIN_SLOW: u64 = 4 << 10;
 /// Largest gap that one read spans.
 pub(crate) const GAP_MAX: u64 = 2 << 20;
 /// Bytes that a read may bring for each byte that was asked for.
 pub(crate) const WASTE_FACTOR_MAX: u64 = 4;
-/// Size up to which a read may waste more: it takes hardly longer than its first byte.
+/// Size up to which a read may waste more: it takes hardly longer than its first byte. Over a slow
+/// link the largest gap counts instead.
 pub(crate) const WASTE_FREE_BYTES: u64 = 64 << 10;
 /// Size up to which ranges that do not overlap share a read: beyond it two requests are faster.
 pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
@@ -33,10 +36,13 @@ pub(crate) const DISK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Extents of a part of a fill: 8 MiB; larger requests do not get cheaper.
 pub(crate) const PART_EXTENTS_MAX: u64 = 8;
-/// Time within which the parts of fills under way are due, but for one part. A store that brings
-/// less than a part in this time gets one request after the other: side by side they would slow
+/// Time in which a part comes, about: bytes are on disk when their part is complete. Parts over a
+/// slow link are shorter than 8 MiB, and at least an extent.
+pub(crate) const PART_TIME: Duration = Duration::from_secs(4);
+/// Time within which the parts of fills under way are due when the next one is sent. A store that
+/// takes much longer for a part gets one request after the other: side by side they would slow
 /// foreground reads on a slow link, and none would come sooner.
-pub(crate) const FILL_AHEAD_TIME: Duration = Duration::from_secs(8);
+pub(crate) const FILL_AHEAD_TIME: Duration = Duration::from_secs(2);
 /// Parts that the budget of fills allows at once; a small budget makes them smaller.
 pub(crate) const PARTS_AT_ONCE_MIN: u64 = 4;
 /// Runs of extents in the fill queue of an object. The next miss queues again what does not fit.
@@ -114,6 +120,8 @@ const _: () = {
     // A stream turns to the foreground after half of its timeout: what is under way ahead is due
     // before.
     assert!(2 < READAHEAD_SHARE);
+    // Over a slow link the next part is sent when most of the one before it is there.
+    assert!(2 * FILL_AHEAD_TIME.as_millis() <= PART_TIME.as_millis());
     assert!(PARTS_AHEAD <= EXTENTS_AHEAD_MIN && BYPASS_READ_EXTENTS <= PART_EXTENTS_MAX);
     assert!(
         0 < PIECES_AHEAD_MIN
@@ -121,7 +129,7 @@ const _: () = {
             && PIECES_FROM_DISK <= PIECES_AHEAD_MAX
     );
     assert!(PIECES_AHEAD_MAX as u64 * PIECE_BYTES <= READ_BYTES_MAX);
-    assert!(GAP_MIN <= GAP_DEFAULT && GAP_DEFAULT <= GAP_MAX);
+    assert!(GAP_MIN_SLOW <= GAP_MIN && GAP_MIN <= GAP_DEFAULT && GAP_DEFAULT <= GAP_MAX);
     // A single part always fits into the count of the budget's semaphore.
     assert!(PART_EXTENTS_MAX * EXTENT_DATA_BYTES < u32::MAX as u64);
 };

@@ -98,6 +98,12 @@ impl Object {
         self.core.is_filled()
     }
 
+    /// Returns whether the first read of the object starts to bring all of it to disk.
+    pub fn comes_whole(&self) -> bool {
+        let core = &self.core;
+        core.disk.is_some() && core.is_filled() && core.meta.size <= core.cache.fills.whole_max
+    }
+
     /// Brings the whole object to disk and waits for it. The result says how much is there: less
     /// than all if the disk does not take it.
     ///

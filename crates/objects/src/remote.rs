@@ -9,8 +9,11 @@
 //! * Every attempt holds a slot of the window; a pause between two does not.
 //! * The retries of `object_store` are off: they would hide slow-downs from the window, and
 //!   [`ranged`] resumes bodies itself.
-//! * An attempt ends when no byte has come for `stall_timeout`. A body as a whole has no limit of
-//!   time: it may be long.
+//! * An attempt ends when no byte has come for `stall_timeout`; over a slow link, when none has come
+//!   for some of them, or none of other answers either. A body as a whole has no limit of time: it
+//!   may be long.
+//! * The slowest percent of the requests that somebody waits for is sent a second time ([`hedge`]).
+//! * Over a slow link fills pause while somebody waits for other bytes.
 
 use std::{
     path::PathBuf,
@@ -33,20 +36,25 @@ mod address;
 mod attempts;
 mod aws_api;
 mod aws_credentials;
+mod body_rate;
 #[cfg(test)]
 pub(crate) mod fake;
 mod fault;
 mod file_store;
+mod give_way;
+mod hedge;
 mod http;
 mod limits;
 mod metrics;
 mod ranged;
+mod side_by_side;
 mod version;
 mod window;
 
 use address::Address;
 use attempts::Attempts;
 use fault::{Fault, FaultKind};
+use hedge::HedgeBudget;
 use http::{Seen, observed};
 use limits::LIST_TIMEOUT;
 use metrics::Metrics;
@@ -73,6 +81,8 @@ pub struct RemoteOptions {
     pub stall_timeout: Duration,
     /// Attempts at one request, at most, with growing pauses between them.
     pub attempts_max: u32,
+    /// True to send the slowest percent of the requests that somebody waits for a second time.
+    pub hedge: bool,
 }
 
 /// Name, size and version of an object.
@@ -120,6 +130,10 @@ pub struct RemoteStats {
     pub slow_downs: u64,
     /// Responses refused by the checks (a wrong range, another ETag, too few bytes).
     pub wrong_responses: u64,
+    /// Requests sent a second time because the first byte was late.
+    pub hedges: u64,
+    /// Those of them that were answered first.
+    pub hedges_won: u64,
     /// Size of the window: requests that may be under way at once now.
     pub window: u64,
     /// Number of requests under way.
@@ -146,6 +160,8 @@ pub struct Remote {
     attempts_max: u32,
     window: Arc<Window>,
     metrics: Arc<Metrics>,
+    is_hedged: bool,
+    hedges: Arc<HedgeBudget>,
 }
 
 impl Remote {
@@ -173,6 +189,8 @@ impl Remote {
             attempts_max: options.attempts_max,
             window: Window::new(options.requests_max),
             metrics: Arc::default(),
+            is_hedged: options.hedge,
+            hedges: Arc::default(),
         }
     }
 
@@ -205,6 +223,8 @@ impl Remote {
             attempts_max: self.attempts_max,
             window: self.window.clone(),
             metrics: self.metrics.clone(),
+            is_hedged: self.is_hedged,
+            hedges: self.hedges.clone(),
         }))
     }
 
@@ -345,6 +365,11 @@ impl Remote {
         self.metrics.stats(self.window.metrics())
     }
 
+    /// Number of requests under way.
+    pub fn in_flight(&self) -> u64 {
+        self.window.metrics().1
+    }
+
     /// Moving average of the bytes per second of one response, if one was long enough to measure.
     pub fn bandwidth(&self) -> Option<f64> {
         self.metrics.pace().bandwidth
@@ -353,6 +378,18 @@ impl Remote {
     /// Measured pace of the store.
     pub(crate) fn pace(&self) -> StorePace {
         self.metrics.pace()
+    }
+
+    /// Returns whether several ranges side by side were measured to come sooner than one: the store
+    /// is far, and the link is not the limit.
+    pub fn gains_side_by_side(&self) -> bool {
+        self.pace().is_far() && self.metrics.side_by_side().gains_by_several()
+    }
+
+    /// Returns whether one fill or readahead more, beside those under way, is likely to bring more
+    /// bytes.
+    pub(crate) fn gains_by_one_more(&self) -> bool {
+        self.pace().is_far() && self.metrics.side_by_side().gains_by_one_more(Instant::now())
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {
@@ -367,10 +404,9 @@ impl Remote {
     /// Sends one request and waits for the header of its answer.
     async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult, Fault> {
         let began = Instant::now();
-        let (answer, seen) =
-            observed(timeout(self.stall_timeout, self.store.get_opts(path, options))).await;
+        let (answer, seen) = observed(self.unless_silent(self.store.get_opts(path, options))).await;
         self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
-        match answer.map_err(|_| self.stalled("no answer"))? {
+        match answer.ok_or_else(|| self.stalled("no answer"))? {
             Err(error) => Err(self.fault(&error, seen).await),
             Ok(answer) => {
                 self.metrics.first_byte_after(began.elapsed());
@@ -385,24 +421,26 @@ impl Remote {
         let mut bytes = BytesMut::new();
         let mut body = answer.into_stream();
         loop {
-            match timeout(self.stall_timeout, body.next()).await {
-                Err(_) => return Err(self.stalled("the body stalled: nothing came")),
-                Ok(Some(Err(error))) => return Err(Fault::of(&error, Seen::default())),
-                Ok(Some(Ok(piece))) if size < (bytes.len() + piece.len()) as u64 => {
+            match self.unless_silent(body.next()).await {
+                None => return Err(self.stalled("the body stalled: nothing came")),
+                Some(Some(Err(error))) => return Err(Fault::of(&error, Seen::default())),
+                Some(Some(Ok(piece))) if size < (bytes.len() + piece.len()) as u64 => {
                     return Err(Fault::new(
                         FaultKind::Wrong,
                         "the body is longer than its header says",
                     ));
                 }
-                Ok(Some(Ok(piece))) => bytes.extend_from_slice(&piece),
-                Ok(None) if bytes.len() as u64 == size => break,
-                Ok(None) => {
+                Some(Some(Ok(piece))) => {
+                    self.metrics.bytes.fetch_add(piece.len() as u64, Relaxed);
+                    bytes.extend_from_slice(&piece);
+                }
+                Some(None) if bytes.len() as u64 == size => break,
+                Some(None) => {
                     let text = format!("the body ended after {} of {size} bytes", bytes.len());
                     return Err(Fault::new(FaultKind::Wrong, text));
                 }
             }
         }
-        self.metrics.bytes.fetch_add(size, Relaxed);
         Ok(bytes.freeze())
     }
 

@@ -212,6 +212,7 @@ fn settings(name: &str, url: &str, runtime: Handle) -> Settings {
         poll: Duration::from_secs(5),
         memory_bytes_max: 0,
         requests_max: 64,
+        hedge: true,
         grace_period: Duration::from_secs(600),
         occasion: Occasion::Configured,
         tables: busload_dolt::DynamoTables::default(),

@@ -130,6 +130,7 @@ impl OwnStore {
             poll: Duration::from_secs(5),
             memory_bytes_max: 0,
             requests_max: 64,
+            hedge: true,
             grace_period: Duration::from_secs(60),
             occasion: Occasion::Configured,
             tables: DynamoTables::default(),

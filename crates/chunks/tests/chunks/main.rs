@@ -6,5 +6,6 @@ mod archives;
 mod fixtures;
 mod hostile;
 mod lookup;
+mod references;
 mod support;
 mod tables;

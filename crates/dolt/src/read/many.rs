@@ -261,7 +261,7 @@ impl Task {
         for index in absent {
             match version.locate(&self.address(index)) {
                 Some(chunk) => items.push(PlannedRead::new(index, chunk)),
-                None => self.send(index, self.reader.count(Ok(None))).await,
+                None => self.send(index, self.reader.count(&self.address(index), Ok(None))).await,
             }
         }
         self.read_items(&version, items).await;
@@ -277,7 +277,7 @@ impl Task {
                 let request = task.read_request(item.index);
                 let get = task.reader.get_from(version, Some(started), request);
                 let found = task.within_deadline(get).await;
-                (item.index, task.reader.count(found))
+                (item.index, task.reader.count(&request.address, found))
             }
             .boxed()
         });
@@ -309,7 +309,8 @@ impl Task {
 
     async fn send_all(&self, indexes: &[u32], error: &Error) {
         for index in indexes {
-            self.send(*index, self.reader.count(Err(error.clone()))).await;
+            let outcome = self.reader.count(&self.address(*index), Err(error.clone()));
+            self.send(*index, outcome).await;
         }
     }
 

@@ -22,6 +22,7 @@ use crate::{
     fault::Fault,
     lifecycle::Lifecycle,
     limits::{CHUNK_FILES_MAX, LOOKUPS_MAX},
+    serve::reference_prefetch::ReferencePrefetcher,
     stats::{Counters, Origin},
     task::blocking,
     versions::{
@@ -34,12 +35,17 @@ use crate::{
 pub(crate) struct Reader {
     pub versions: Arc<Versions>,
     pub file_chunks: Arc<FileChunkReader>,
+    references: Arc<ReferencePrefetcher>,
     counters: Counters,
 }
 
 impl Reader {
-    pub fn new(versions: Arc<Versions>, file_chunks: Arc<FileChunkReader>) -> Self {
-        Self { versions, file_chunks, counters: Counters::default() }
+    pub fn new(
+        versions: Arc<Versions>,
+        file_chunks: Arc<FileChunkReader>,
+        references: Arc<ReferencePrefetcher>,
+    ) -> Self {
+        Self { versions, file_chunks, references, counters: Counters::default() }
     }
 
     pub fn lifecycle(&self) -> &Arc<Lifecycle> {
@@ -54,7 +60,7 @@ impl Reader {
     /// which takes a refresh.
     pub fn try_get(&self, address: &ChunkAddress, wanted: Wanted) -> Attempt<Option<Decoded>> {
         match self.try_find(address, wanted) {
-            Some(found) => Attempt::Ready(self.count(found.map(Some))),
+            Some(found) => Attempt::Ready(self.count(address, found.map(Some))),
             None => Attempt::Wait,
         }
     }
@@ -92,7 +98,7 @@ impl Reader {
                 Ok(version) => reader.get_from(version, None, request).await,
                 Err(error) => Err(error),
             };
-            reader.count(found)
+            reader.count(&request.address, found)
         };
         self.lifecycle().run(request.deadline, get).await
     }
@@ -158,14 +164,16 @@ impl Reader {
         first
     }
 
-    /// Counts the outcome of a read.
+    /// Counts the outcome of a read of a chunk.
     pub fn count(
         &self,
+        address: &ChunkAddress,
         found: Result<Option<(Decoded, Origin)>, Error>,
     ) -> Result<Option<Decoded>, Error> {
         match found {
             Ok(Some((decoded, origin))) => {
                 self.counters.count_found(origin);
+                self.references.handle_read(address, (&decoded, origin));
                 Ok(Some(decoded))
             }
             Ok(None) => {

@@ -76,6 +76,17 @@ impl Prefetcher {
     /// Starts to bring chunks to where they can be read at once, and verifies them. Returns at
     /// once; skips chunks for which there is no budget.
     pub fn prefetch(&self, located: &Located) {
+        self.start(located, |_| ());
+    }
+
+    /// Does the same as [`Prefetcher::prefetch`], and returns the chunks that were not skipped.
+    pub fn prefetch_some(&self, located: &Located) -> Vec<ChunkAddress> {
+        let mut started = Vec::new();
+        self.start(located, |reads| started.extend(reads.iter().map(PlannedRead::address)));
+        started
+    }
+
+    fn start(&self, located: &Located, handle_started: impl FnOnce(&[PlannedRead])) {
         let located = located.locations.iter().flatten();
         let mut reads: Vec<PlannedRead> =
             located.filter(|location| !is_ready(location)).map(plan_read).collect();
@@ -84,6 +95,7 @@ impl Prefetcher {
         }
         let bytes_max = bytes_ahead(self.file_chunks.source.remote.bandwidth());
         let Some(reservation) = self.budget.reserve(&mut reads, bytes_max) else { return };
+        handle_started(&reads);
         let (file_chunks, deadline) = (self.file_chunks.clone(), deadline());
         self.file_chunks.lifecycle.spawn(async move {
             let lifecycle = &file_chunks.lifecycle;

@@ -138,11 +138,12 @@ impl RangeReader {
     }
 
     /// Returns how many parts to read at a time: one over a slow link, where readahead would take
-    /// bandwidth from the part that the client waits for.
+    /// bandwidth from the part that the client waits for. A connection to a far store is slow, too,
+    /// but several bring more.
     fn parts_max(&self) -> usize {
-        let bandwidth = self.file_chunks.source.remote.bandwidth();
-        let is_slow = bandwidth.is_none_or(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH);
-        if is_slow { 1 } else { RANGE_PARTS_READAHEAD_MAX }
+        let remote = &self.file_chunks.source.remote;
+        let is_slow = remote.bandwidth().is_none_or(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH);
+        if is_slow && !remote.gains_side_by_side() { 1 } else { RANGE_PARTS_READAHEAD_MAX }
     }
 
     fn start(&self, part: RangePart) -> StartedPart {

@@ -11,6 +11,7 @@ mod many;
 mod opening;
 mod pinned_dictionaries;
 mod prefetch;
+mod references;
 mod remote_store;
 mod set;
 mod support;

@@ -73,5 +73,6 @@ impl ReadaheadTurn {
 fn may_send_after(fetches: &[Weak<Fetch>], time: Duration, remote: &Remote) -> bool {
     let under_way = fetches.iter().filter_map(Weak::upgrade).filter(|fetch| !fetch.has_ended());
     let before: Vec<_> = under_way.map(|fetch| (fetch.range.end, fetch.progress())).collect();
-    readahead::may_send(&before, remote.pace().bandwidth, time, Instant::now())
+    let pace = (remote.pace().bandwidth, remote.gains_by_one_more());
+    readahead::may_send(&before, pace, time, Instant::now())
 }

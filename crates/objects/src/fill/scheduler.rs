@@ -15,6 +15,8 @@ use crate::{
     disk::EXTENT_DATA_BYTES,
     fetch::ReadaheadLimiter,
     limits::{FILL_AHEAD_TIME, PART_EXTENTS_MAX, PARTS_AT_ONCE_MIN},
+    readahead,
+    remote::StorePace,
 };
 
 /// Budget and tasks of the fills of a cache.
@@ -72,9 +74,10 @@ impl FillScheduler {
         self.is_closed.load(Relaxed)
     }
 
-    /// Extents of one part of a fill.
-    pub(crate) fn part_extents(&self) -> u64 {
-        (self.budget_bytes / EXTENT_DATA_BYTES / PARTS_AT_ONCE_MIN).clamp(1, PART_EXTENTS_MAX)
+    /// Extents of one part of a fill from a store of this pace.
+    pub(crate) fn part_extents(&self, pace: StorePace) -> u64 {
+        let most = self.budget_bytes / EXTENT_DATA_BYTES / PARTS_AT_ONCE_MIN;
+        readahead::part_extents(pace.bandwidth, most.clamp(1, PART_EXTENTS_MAX))
     }
 
     /// Waits until this many bytes fit into the budget.

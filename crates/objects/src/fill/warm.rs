@@ -89,27 +89,36 @@ impl<'a> Warming<'a> {
             return Next::Present(1);
         }
         let is_taken = |extent| is_there(&extent) || fetches.part_of_extent(extent).is_some();
-        let size = self.object.cache.fills.part_extents();
+        let size = self.object.cache.fills.part_extents(self.object.remote.pace());
         Next::Missing(extent..readahead::run_end(extent, end, size, is_taken))
     }
 
-    /// Starts a part. Returns false if others filled some of it while this waited for the budget.
+    /// Starts a part when those of all fills before it are due soon. Returns false if others filled
+    /// some of it while this waited.
     async fn start(&mut self, run: Range<u64>) -> Result<bool, Error> {
         let span = self.object.span(&run);
-        let cache = Arc::clone(&self.object.cache);
-        let mut reserve = std::pin::pin!(cache.fills.reserve(span.end - span.start));
-        let permit = loop {
+        let object = Arc::clone(self.object);
+        let fills = &object.cache.fills;
+        let turn = async {
+            let limiter = fills.limiter.lock().await;
+            limiter.wait(&object.remote).await;
+            (limiter, fills.reserve(span.end - span.start).await)
+        };
+        let mut turn = std::pin::pin!(turn);
+        let (mut limiter, permit) = loop {
             tokio::select! {
-                permit = &mut reserve => break permit,
+                turn = &mut turn => break turn,
                 Some(kept) = self.parts.next() => {
                     self.count(kept.unwrap_or_else(|_| Err(stopped(&self.object.what()))))?;
                 }
             }
         };
-        let kept = self.object.fill(self.disk, run, permit);
-        let is_started = kept.is_some();
-        self.parts.extend(kept.map(|(_, kept)| kept));
-        Ok(is_started)
+        let Some((part, kept)) = self.object.fill(self.disk, run, permit) else {
+            return Ok(false);
+        };
+        limiter.add(&part);
+        self.parts.push(kept);
+        Ok(true)
     }
 
     fn count(&mut self, kept: Result<u64, Error>) -> Result<(), Error> {

@@ -18,9 +18,11 @@ use crate::{
     remote::fake::{Answer, Fake, contents},
 };
 
+mod far;
 mod fetch;
 mod fill;
 mod model;
+mod slow_link;
 mod stream;
 
 const MIB: u64 = 1 << 20;

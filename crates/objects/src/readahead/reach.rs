@@ -5,7 +5,7 @@ use crate::{
     disk::EXTENT_DATA_BYTES,
     limits::{
         BYPASS_AHEAD_MAX, BYPASS_READ_EXTENTS, BYPASS_SHARE, EXTENTS_AHEAD_MIN, NEW_EXTENTS_SHARE,
-        PARTS_AHEAD, RECEIVED_BYTES_MAX,
+        PART_TIME, PARTS_AHEAD, RECEIVED_BYTES_MAX,
     },
 };
 
@@ -40,6 +40,14 @@ impl Reach {
         let end = here + self.all;
         if stream_end <= end { stream_end } else { end / self.read * self.read }
     }
+}
+
+/// Extents of one part, of at most `most`: as many as the store brings in [`PART_TIME`], so that
+/// they are on disk soon. One until its bandwidth is known.
+pub(crate) fn part_extents(bandwidth: Option<f64>, most: u64) -> u64 {
+    let bytes = bandwidth.unwrap_or_default() * PART_TIME.as_secs_f64();
+    // A float cast saturates.
+    (bytes as u64 / EXTENT_DATA_BYTES).clamp(1, most)
 }
 
 /// End of the run that begins at `start`, which is not taken: before the next extent that is taken,
@@ -80,6 +88,14 @@ mod tests {
         assert_eq!(reach.end(3, 100), 32, "35 is within a part");
         assert_eq!(reach.end(80, 100), 100);
         assert_eq!(reach.end(68, 100), 100);
+    }
+
+    #[test]
+    fn a_part_is_as_long_as_the_store_brings_soon() {
+        let parts = [None, Some(200e3), Some(1e6), Some(2e6), Some(80e6), Some(f64::INFINITY)]
+            .map(|bandwidth| part_extents(bandwidth, PART_EXTENTS_MAX));
+        assert_eq!(parts, [1, 1, 3, 7, 8, 8]);
+        assert_eq!(part_extents(Some(80e6), 2), 2);
     }
 
     #[test]

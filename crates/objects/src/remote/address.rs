@@ -27,7 +27,7 @@ use super::{
     aws_api::ItemAddress,
     file_store::FileStore,
     http::Connector,
-    limits::{CONNECT_TIMEOUT, NEAR_NAME_EDITS_MAX},
+    limits::{CONNECT_TIMEOUT, NEAR_NAME_EDITS_MAX, STALLS_BEHIND_OTHERS_MAX},
 };
 use crate::Error;
 
@@ -204,7 +204,10 @@ fn client(options: &RemoteOptions, query: &Query, is_plain: bool) -> Result<Clie
     let mut client = ClientOptions::new()
         .with_timeout_disabled()
         .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_read_timeout(options.stall_timeout.max(Duration::from_millis(1)))
+        .with_read_timeout(
+            // `Remote` ends attempts before.
+            options.stall_timeout.max(Duration::from_millis(1)) * (STALLS_BEHIND_OTHERS_MAX + 1),
+        )
         .with_pool_max_idle_per_host(options.requests_max.max(1))
         .with_allow_http(allow_http);
     if query.flag("allow-invalid-certificates")? == Some(true) {

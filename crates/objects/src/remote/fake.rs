@@ -34,6 +34,8 @@ pub(crate) enum Answer {
     Reset,
     /// No answer, for ever.
     Silence,
+    /// A good answer that comes this much later.
+    Late(Duration),
     /// A range that begins one byte later, of the right length.
     OtherRange,
     /// The size of another version.
@@ -79,6 +81,11 @@ struct FakeState {
     link: Option<Link>,
     under_way: usize,
     under_way_most: usize,
+    /// Each so many requests is late by this time; 0: none is.
+    late: (u64, Duration),
+    /// Bodies that come at a time, and the most so far.
+    bodies: usize,
+    bodies_most: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +118,9 @@ impl Fake {
             link: None,
             under_way: 0,
             under_way_most: 0,
+            late: (0, Duration::ZERO),
+            bodies: 0,
+            bodies_most: 0,
         };
         Arc::new(Self { inner: InMemory::new(), state: Arc::new(Mutex::new(state)) })
     }
@@ -160,6 +170,21 @@ impl Fake {
         self.state.lock().unwrap().under_way_most
     }
 
+    /// Lets each so many requests from now on be late; 0: none.
+    pub(crate) fn late_each(&self, count: u64, late: Duration) {
+        self.state.lock().unwrap().late = (count, late);
+    }
+
+    /// GETs under way now, up to their headers.
+    pub(crate) fn under_way(&self) -> usize {
+        self.state.lock().unwrap().under_way
+    }
+
+    /// Most bodies that came at once.
+    pub(crate) fn bodies_most(&self) -> usize {
+        self.state.lock().unwrap().bodies_most
+    }
+
     fn begin(&self, location: &Path, options: &GetOptions) -> (Answer, Duration) {
         let mut state = self.state.lock().unwrap();
         let range = options.range.as_ref().and_then(|range| match range {
@@ -171,7 +196,15 @@ impl Fake {
         state.under_way += 1;
         state.under_way_most = state.under_way_most.max(state.under_way);
         let otherwise = state.otherwise;
-        (state.answers.pop_front().unwrap_or(otherwise), state.first_byte)
+        let (each, late) = state.late;
+        let is_late = 0 < each && (state.requests.len() as u64).is_multiple_of(each);
+        let otherwise = if is_late { Answer::Late(late) } else { otherwise };
+        let answer = state.answers.pop_front().unwrap_or(otherwise);
+        let first_byte = state.first_byte;
+        match answer {
+            Answer::Late(late) => (answer, first_byte + late),
+            _ => (answer, first_byte),
+        }
     }
 
     /// Falsifies the header of an answer.
@@ -187,9 +220,12 @@ impl Fake {
 
     fn body(&self, answer: Answer, bytes: Bytes) -> BoxStream<'static, Result<Bytes>> {
         let (piece, pause) = {
-            let state = self.state.lock().unwrap();
+            let mut state = self.state.lock().unwrap();
+            state.bodies += 1;
+            state.bodies_most = state.bodies_most.max(state.bodies);
             (state.piece, state.pause)
         };
+        let body = Body(Arc::clone(&self.state));
         let (bytes, end) = match answer {
             Answer::Cut(after) => (bytes.slice(..after.min(bytes.len())), Some(None)),
             Answer::Break(after) => {
@@ -201,9 +237,8 @@ impl Fake {
         };
         let size = if matches!(answer, Answer::Long(_)) { bytes.len() } else { piece };
         let pieces: Vec<_> = bytes.chunks(size.max(1)).map(Bytes::copy_from_slice).collect();
-        let state = Arc::clone(&self.state);
         let body = stream::iter(pieces).then(move |piece| {
-            let state = Arc::clone(&state);
+            let state = Arc::clone(&body.0);
             async move {
                 sleep(pause).await;
                 let through =
@@ -234,6 +269,7 @@ pub(crate) fn options(runtime: Handle) -> RemoteOptions {
         requests_max: 64,
         stall_timeout: Duration::from_secs(3),
         attempts_max: 4,
+        hedge: false,
     }
 }
 
@@ -248,6 +284,15 @@ pub(crate) fn contents(length: usize) -> Bytes {
 impl fmt::Display for Fake {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("fake")
+    }
+}
+
+/// A body that comes.
+struct Body(Arc<Mutex<FakeState>>);
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().bodies -= 1;
     }
 }
 

@@ -10,7 +10,11 @@ use std::{
 
 use super::{
     RemoteStats,
-    limits::{BANDWIDTH_BYTES_MIN, BANDWIDTH_WEIGHT, FIRST_BYTE_WEIGHT},
+    limits::{
+        BANDWIDTH_BYTES_MIN, BANDWIDTH_SAMPLE_TIME, BANDWIDTH_WEIGHT, FAR_FIRST_BYTE,
+        FIRST_BYTE_WEIGHT, SLOW_LINK_BANDWIDTH,
+    },
+    side_by_side::SideBySide,
 };
 
 /// Counters of a store. See [`RemoteStats`].
@@ -23,6 +27,9 @@ pub(super) struct Metrics {
     pub(super) retries: AtomicU64,
     pub(super) slow_downs: AtomicU64,
     pub(super) wrong_responses: AtomicU64,
+    pub(super) hedges: AtomicU64,
+    pub(super) hedges_won: AtomicU64,
+    side_by_side: Mutex<SideBySide>,
     measured: Mutex<Measured>,
 }
 
@@ -41,6 +48,18 @@ struct Measured {
     last_error: Option<String>,
 }
 
+impl StorePace {
+    /// Returns whether the store is known to be behind a slow link.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.bandwidth.is_some_and(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH)
+    }
+
+    /// Returns whether a connection may bring less than the link, because round trips are long.
+    pub(super) fn is_far(&self) -> bool {
+        self.first_byte.is_some_and(|first_byte| FAR_FIRST_BYTE <= first_byte)
+    }
+}
+
 impl Metrics {
     pub(super) fn first_byte_after(&self, time: Duration) {
         let mut measured = self.measured();
@@ -49,9 +68,9 @@ impl Metrics {
         measured.pace.first_byte = Some(Duration::from_secs_f64(next));
     }
 
-    /// Measures a body: its bytes and the time from the first to the last.
+    /// Measures a body, or a part of one: its bytes and the time that they took.
     pub(super) fn body_took(&self, bytes: u64, time: Duration) {
-        if bytes < BANDWIDTH_BYTES_MIN {
+        if bytes < BANDWIDTH_BYTES_MIN && time < BANDWIDTH_SAMPLE_TIME {
             return;
         }
         // A body that was there at once: the clock's step stands for what it took.
@@ -83,12 +102,19 @@ impl Metrics {
             retries: self.retries.load(Relaxed),
             slow_downs: self.slow_downs.load(Relaxed),
             wrong_responses: self.wrong_responses.load(Relaxed),
+            hedges: self.hedges.load(Relaxed),
+            hedges_won: self.hedges_won.load(Relaxed),
             window,
             in_flight,
             first_byte: measured.pace.first_byte.unwrap_or_default(),
             bandwidth: measured.pace.bandwidth.unwrap_or_default(),
             last_error: measured.last_error.clone(),
         }
+    }
+
+    /// Rates of fills and readahead side by side.
+    pub(super) fn side_by_side(&self) -> MutexGuard<'_, SideBySide> {
+        self.side_by_side.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn measured(&self) -> MutexGuard<'_, Measured> {

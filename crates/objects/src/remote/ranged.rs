@@ -15,9 +15,10 @@ use tokio::time::{Instant, timeout};
 use super::{
     ObjectMeta, Remote, Urgency,
     attempts::Attempts,
+    body_rate::BodyRate,
     fault::{Fault, FaultKind},
-    http::observed,
-    limits::{FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL},
+    give_way::GiveWay,
+    limits::{FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL, STALLS_BEHIND_OTHERS_MAX},
     version,
     window::Slot,
 };
@@ -27,6 +28,8 @@ use crate::Error;
 pub(crate) trait Sink: Send {
     /// Returns whether somebody wants the bytes now.
     fn is_waited_for(&self) -> bool;
+    /// Returns whether a reader waits for bytes of it that have not come.
+    fn has_reader(&self) -> bool;
     /// Returns whether the read goes on. Called whenever no request is in flight, and before one is
     /// aborted. Once false, it has to stay false.
     fn is_wanted(&mut self) -> bool;
@@ -53,6 +56,10 @@ pub(super) struct Whole(pub(super) BytesMut);
 impl Sink for Whole {
     /// A caller that gives up drops the future.
     fn is_waited_for(&self) -> bool {
+        true
+    }
+
+    fn has_reader(&self) -> bool {
         true
     }
 
@@ -159,10 +166,9 @@ impl Remote {
         let began = Instant::now();
         let range = GetRange::Bounded(read.rest.clone());
         let options = version::pinned(&read.meta.etag, GetOptions::new().with_range(Some(range)));
-        let call = timeout(self.stall_timeout, self.store.get_opts(&read.path, options));
-        let (answer, seen) = observed(call).await;
+        let (answer, seen) = self.send(&read.path, options, urgency).await;
         self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
-        let answer = answer.map_err(|_| self.stalled("no answer"))?;
+        let answer = answer.ok_or_else(|| self.stalled("no answer"))?;
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => return Err(self.fault(&error, seen).await),
@@ -170,31 +176,52 @@ impl Remote {
         check(&answer, read)?;
         self.metrics.first_byte_after(began.elapsed());
         read.sink.handle_begun();
-        self.body(answer, read).await
+        self.body(answer, read, urgency).await
     }
 
-    async fn body(&self, answer: GetResult, read: &mut RangeRead<'_>) -> Result<(), Fault> {
-        let (began, first) = (Instant::now(), read.rest.start);
+    async fn body(
+        &self,
+        answer: GetResult,
+        read: &mut RangeRead<'_>,
+        urgency: Urgency,
+    ) -> Result<(), Fault> {
         let mut body = answer.into_stream();
-        let mut outcome = Ok(());
+        let mut rate = BodyRate::begin(&self.metrics, urgency);
+        let mut turn = GiveWay::new(urgency);
         let mut interest = InterestCheck::default();
         while read.rest.start < read.rest.end && !interest.is_over(read.sink) {
-            match self.piece(&mut body).await {
-                Ok(Some(bytes)) => outcome = read.take(bytes),
-                Ok(None) => outcome = Err(read.ended_early()),
-                Err(fault) => outcome = Err(fault),
+            if turn.pause(self, read.sink).await {
+                rate.handle_paused();
             }
-            if outcome.is_err() {
-                break;
+            match self.piece(&mut body).await? {
+                Some(bytes) => {
+                    rate.add(bytes.len() as u64);
+                    read.take(bytes)?;
+                }
+                None => return Err(read.ended_early()),
             }
         }
-        let got = read.rest.start - first;
-        self.metrics.bytes.fetch_add(got, Relaxed);
-        if outcome.is_ok() && read.rest.is_empty() {
-            self.metrics.body_took(got, began.elapsed());
+        if read.rest.is_empty() {
+            rate.end();
             self.expect_end(&mut body).await;
         }
-        outcome
+        Ok(())
+    }
+
+    /// Waits for an answer or a piece of one. None: nothing has come for the stall timeout, or for
+    /// some of them while other bytes came over a slow link.
+    pub(super) async fn unless_silent<T>(&self, next: impl Future<Output = T>) -> Option<T> {
+        let mut next = std::pin::pin!(next);
+        for _ in 0..STALLS_BEHIND_OTHERS_MAX {
+            let before = self.metrics.bytes.load(Relaxed);
+            if let Ok(next) = timeout(self.stall_timeout, &mut next).await {
+                return Some(next);
+            }
+            if !self.pace().is_slow() || self.metrics.bytes.load(Relaxed) == before {
+                return None;
+            }
+        }
+        None
     }
 
     /// Reads the body to its end, so that the connection can be used again. Further bytes do no
@@ -212,14 +239,14 @@ impl Remote {
         &self,
         body: &mut BoxStream<'static, object_store::Result<Bytes>>,
     ) -> Result<Option<Bytes>, Fault> {
-        match timeout(self.stall_timeout, body.next()).await {
-            Ok(None) => Ok(None),
-            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
-            Ok(Some(Err(error))) => {
+        match self.unless_silent(body.next()).await {
+            Some(None) => Ok(None),
+            Some(Some(Ok(bytes))) => Ok(Some(bytes)),
+            Some(Some(Err(error))) => {
                 let fault = Fault::of(&error, Default::default());
                 Err(Fault::new(FaultKind::Transient, format!("the body broke: {}", fault.text)))
             }
-            Err(_) => Err(self.stalled("the body stalled: nothing came")),
+            None => Err(self.stalled("the body stalled: nothing came")),
         }
     }
 

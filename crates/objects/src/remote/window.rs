@@ -87,10 +87,27 @@ impl Window {
         turn.await.expect("the window outlives those that wait at it")
     }
 
+    /// Returns a slot for a foreground request that nobody needs, if there is one that nobody waits
+    /// for; none while the store has asked to slow down and the limit has not recovered.
+    pub(super) fn spare(self: &Arc<Self>) -> Option<Slot> {
+        let mut state = self.lock();
+        let is_free = self.limit_max <= state.limit
+            && state.foreground_waiting.is_empty()
+            && (state.foreground + state.fill + 1) as f64 <= state.limit;
+        is_free.then(|| self.slot(&mut state, Urgency::Foreground))
+    }
+
     /// Returns the limit and the number of requests under way.
     pub(super) fn metrics(&self) -> (u64, u64) {
         let state = self.lock();
         (state.limit as u64, (state.foreground + state.fill) as u64)
+    }
+
+    /// Returns whether a foreground request is under way or waits for a slot.
+    pub(super) fn has_foreground(&self) -> bool {
+        let state = self.lock();
+        let is_there = |waiting: &oneshot::Sender<Slot>| !waiting.is_closed();
+        0 < state.foreground || state.foreground_waiting.iter().any(is_there)
     }
 
     fn slot(self: &Arc<Self>, state: &mut WindowState, urgency: Urgency) -> Slot {

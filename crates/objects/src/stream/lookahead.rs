@@ -62,7 +62,7 @@ impl Lookahead {
             return false;
         }
         let fills = &core.cache.fills;
-        let reach = Reach::to_disk(fills.part_extents(), disk.new_extents_max());
+        let reach = Reach::to_disk(fills.part_extents(core.remote.pace()), disk.new_extents_max());
         let Some(reach) = reach.filter(|_| !fills.is_closed()) else { return false };
         let extents = self.to_disk.max(here)..reach.end(here, extent_end(rest));
         if extents.is_empty() {
@@ -117,7 +117,7 @@ impl Lookahead {
         takes_parts: bool,
     ) {
         let objects = core.cache.bypassing.load(Relaxed);
-        let reach = Reach::bypassing(core.cache.fills.part_extents(), objects);
+        let reach = Reach::bypassing(core.cache.fills.part_extents(core.remote.pace()), objects);
         let limit = if takes_parts { self.to_disk } else { u64::MAX };
         let end = reach.end(here, extent_end(rest)).min(limit);
         let extents = self.bypassed.max(here)..end;

@@ -105,3 +105,39 @@ async fn faults_in_the_middle_never_show_in_the_bytes() {
         }
     }
 }
+
+/// A connection that brought little was taken for a link that brings little: one range followed the
+/// other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_from_a_far_store_has_several_requests_in_flight() {
+    let store = Store::start(2);
+    let contents = contents(2, SIZE);
+    store.put("object", &contents);
+    let far =
+        Faults { first_byte: Duration::from_millis(100), bandwidth: 300_000, ..Faults::default() };
+    store.proxy.set(far);
+    let remote = remote_without_stalls(&store.url());
+    let directory = TempDir::new().unwrap();
+    let cache = cache(directory.path(), TOUCHED);
+    let object = cache.object(&remote, &meta(&remote, "object").await);
+    // A range is sent when those before it are due within a quarter of the timeout, or when several
+    // come sooner than one.
+    let options = StreamOptions { hint: AccessHint::Sequential, timeout: Duration::from_secs(8) };
+    let download = tokio::spawn(async move {
+        let (mut stream, mut next) = (object.stream(0..SIZE, options), 0);
+        while let Some(piece) = stream.next().await {
+            let piece = piece.unwrap();
+            let end = next + piece.len() as u64;
+            assert!(*piece == *slice(&contents, &(next..end)), "wrong bytes in {next}..{end}");
+            next = end;
+        }
+        assert_eq!(next, SIZE, "it ended early");
+    });
+    until("four requests are in flight", || 4 <= remote.stats().in_flight).await;
+    assert!(remote.gains_side_by_side());
+    // The rest comes at once.
+    store.proxy.set(Faults::default());
+    download.await.unwrap();
+    assert_eq!(remote.stats().bytes, SIZE);
+    cache.close().await;
+}

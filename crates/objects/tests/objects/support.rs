@@ -89,27 +89,28 @@ impl Store {
 
 /// Remote with many attempts and a short stall timeout.
 pub fn remote(url: &str) -> Arc<Remote> {
-    connect(url, 25, Duration::from_millis(250))
+    connect(url, 25, Duration::from_millis(250), true)
 }
 
 /// Remote with so many attempts, for stores that fail at once, and a stall timeout that a slow
 /// machine does not reach.
 pub fn remote_with(url: &str, attempts_max: u32) -> Arc<Remote> {
-    connect(url, attempts_max, TIMEOUT)
+    connect(url, attempts_max, TIMEOUT, false)
 }
 
 /// Remote for tests that count requests: its stall timeout is never reached, even on a busy
-/// machine.
+/// machine, and it sends none twice.
 pub fn remote_without_stalls(url: &str) -> Arc<Remote> {
-    connect(url, 25, TIMEOUT)
+    connect(url, 25, TIMEOUT, false)
 }
 
-fn connect(url: &str, attempts_max: u32, stall_timeout: Duration) -> Arc<Remote> {
+fn connect(url: &str, attempts_max: u32, stall_timeout: Duration, hedge: bool) -> Arc<Remote> {
     let options = RemoteOptions {
         environment: Arc::new(|_| None),
         runtime: Handle::current(),
         requests_max: 64,
         stall_timeout,
+        hedge,
         attempts_max,
     };
     Remote::new(url, options).unwrap()

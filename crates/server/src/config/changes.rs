@@ -267,6 +267,7 @@ fn chunks_differing(a: &ChunksSettings, b: &ChunksSettings) -> Vec<(&'static str
         ("poll", a.poll != b.poll),
         ("memory", a.memory_bytes_max != b.memory_bytes_max),
         ("requests", a.requests_max != b.requests_max),
+        ("hedge", a.hedge != b.hedge),
         ("timeout", a.timeout != b.timeout),
         ("grace_period", a.grace_period != b.grace_period),
         ("contents", a.contents != b.contents),

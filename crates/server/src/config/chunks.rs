@@ -24,12 +24,12 @@ use tokio::runtime::Handle;
 use super::{
     settings::{CHUNKS_SETTINGS, names},
     table::{percent_decoded, unknown},
-    units::{Size, parse_duration},
+    units::{Size, parse_duration, yes_or_no},
 };
 use crate::failure::Failure;
 
 /// Keys of a section.
-pub const CHUNKS_KEYS: [&str; 17] = names(&CHUNKS_SETTINGS);
+pub const CHUNKS_KEYS: [&str; 18] = names(&CHUNKS_SETTINGS);
 
 /// Keys that the query of a URL passes on to the object store.
 pub const STORE_KEYS: [&str; 12] = [
@@ -102,6 +102,7 @@ pub struct ChunksSpec {
     poll: Option<Duration>,
     memory: Option<Size>,
     requests: Option<usize>,
+    hedge: Option<bool>,
     timeout: Option<Duration>,
     grace_period: Option<Duration>,
     contents: Option<Contents>,
@@ -151,6 +152,8 @@ pub struct ChunksSettings {
     pub memory_bytes_max: u64,
     /// Most requests to the object store at once.
     pub requests_max: usize,
+    /// True to send the slowest percent of the reads that somebody waits for a second time.
+    pub hedge: bool,
     /// Timeout of a client's request.
     pub timeout: Duration,
     /// Time that a file dropped from the manifest stays readable.
@@ -208,6 +211,7 @@ impl ChunksSpec {
             "poll" => once(&mut self.poll, key, parse_duration(value)?),
             "memory" => once(&mut self.memory, key, size(key, value)?),
             "requests" => once(&mut self.requests, key, count(key, value)?),
+            "hedge" => once(&mut self.hedge, key, yes_or_no(key, value)?),
             "timeout" => once(&mut self.timeout, key, parse_duration(value)?),
             "grace_period" => once(&mut self.grace_period, key, parse_duration(value)?),
             "contents" => once(&mut self.contents, key, contents(value)?),
@@ -301,6 +305,7 @@ impl ChunksSpec {
             poll: within("poll", self.poll, POLL_DEFAULT, POLL_MIN)?,
             memory_bytes_max: self.memory.unwrap_or(Size(0)).0,
             requests_max: one_to("requests", self.requests, REQUESTS_DEFAULT, REQUESTS_MAX)?,
+            hedge: self.hedge.unwrap_or(true),
             timeout: within("timeout", self.timeout, TIMEOUT_DEFAULT, TIMEOUT_MIN)?,
             grace_period: within(
                 "grace_period",
@@ -352,6 +357,7 @@ impl ChunksSettings {
             poll: self.poll,
             memory_bytes_max: self.memory_bytes_max,
             requests_max: self.requests_max,
+            hedge: self.hedge,
             grace_period: self.grace_period,
             occasion: Occasion::Configured,
             tables,
@@ -368,6 +374,7 @@ impl ChunksSettings {
             requests_max: self.requests_max,
             stall_timeout: self.timeout,
             attempts_max: 1,
+            hedge: false,
         };
         Remote::new(&self.url, options).map(drop).map_err(|error| error.to_string())
     }

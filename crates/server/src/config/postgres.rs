@@ -9,7 +9,7 @@ use busload_postgres::{Environment, Options, Settings};
 use super::{
     settings::{POSTGRES_SETTINGS, names},
     table::unknown,
-    units::{Size, parse_duration},
+    units::{Size, parse_duration, yes_or_no},
 };
 use crate::failure::Failure;
 
@@ -116,14 +116,6 @@ fn letter(value: &str) -> Result<char, String> {
     match (letters.next(), letters.next()) {
         (Some(letter), None) => Ok(letter),
         _ => Err(format!("separator `{value}`; expected one character")),
-    }
-}
-
-fn yes_or_no(key: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(format!("{key} = `{value}`; expected true or false")),
     }
 }
 

@@ -92,7 +92,7 @@ pub const POSTGRES_SETTINGS: [Setting; 14] = [
 
 /// Settings of a table of kind `chunks`.
 #[rustfmt::skip]
-pub const CHUNKS_SETTINGS: [Setting; 17] = [
+pub const CHUNKS_SETTINGS: [Setting; 18] = [
     setting("url", "URL", Required,
         "store: file:///DIR, s3://BUCKET/PREFIX, aws://[TABLE:BUCKET]/DATABASE, gs:// or az://, \
          with the store's own settings"),
@@ -108,6 +108,8 @@ pub const CHUNKS_SETTINGS: [Setting; 17] = [
     setting("poll", DURATION, Value("5s"), "interval between reads of the manifest"),
     setting("memory", SIZE, Value("0"), "memory for decoded chunks; 0: none"),
     setting("requests", WHOLE, Value("64"), "requests to the object store at once"),
+    setting("hedge", YES_OR_NO, Value("true"),
+        "whether the slowest percent of the reads that somebody waits for is sent twice"),
     setting("timeout", DURATION, Value("10s"), "timeout of a client's request"),
     setting("grace_period", DURATION, Value("10m"),
         "time that files dropped from the manifest stay readable"),

@@ -185,6 +185,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         })
 }
 
+/// Parses `true` or `false`.
+pub fn yes_or_no(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{key} = `{value}`; expected true or false")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -104,6 +104,7 @@ impl World {
             poll: Duration::from_millis(200),
             memory_bytes_max: 0,
             requests_max: 32,
+            hedge: true,
             grace_period: Duration::from_secs(600),
             occasion: Occasion::Configured,
             tables: busload_dolt::DynamoTables::default(),

@@ -71,6 +71,7 @@ impl Harness {
             poll: Duration::from_secs(3600),
             memory_bytes_max: 0,
             requests_max: 64,
+            hedge: false,
             grace_period: Duration::from_secs(3600),
             occasion: Occasion::Configured,
             tables: DynamoTables::default(),

@@ -156,10 +156,10 @@ fn tables_come_go_and_change() {
         (
             chunks,
             "b=chunks+file:///store?disk=1GiB&disk_free=2GiB&directory=d&fill_whole_max=2GiB\
-             &fill_memory=32MiB&memory=1MiB&requests=3&timeout=3s&grace_period=1m&contents=stored\
-             &queue_requests=7&dolt_paths=o/r&dolt_layout=records",
+             &fill_memory=32MiB&memory=1MiB&requests=3&hedge=false&timeout=3s&grace_period=1m\
+             &contents=stored&queue_requests=7&dolt_paths=o/r&dolt_layout=records",
             "disk, disk_free, directory, fill_whole_max, fill_memory, poll, memory, requests, \
-             timeout, grace_period, contents, queue_requests, dolt_paths, dolt_layout",
+             hedge, timeout, grace_period, contents, queue_requests, dolt_paths, dolt_layout",
         ),
         (rows, "c=postgres://app@db2/lake?relation=t&key=k", "url"),
         (rows, "c=postgres://app:x@db/lake?relation=t&key=k", "url, password"),

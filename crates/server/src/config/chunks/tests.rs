@@ -24,7 +24,7 @@ fn in_file(pairs: &[(&str, &str)]) -> Result<ChunksSettings, String> {
     spec.resolve(Path::new("/data")).map_err(|failure| failure.to_string())
 }
 
-const EVERYTHING: [(&str, &str); 15] = [
+const EVERYTHING: [(&str, &str); 16] = [
     ("disk", "20GiB"),
     ("disk_free", "2GiB"),
     ("directory", "/cache"),
@@ -34,6 +34,7 @@ const EVERYTHING: [(&str, &str); 15] = [
     ("poll", "1s"),
     ("memory", "256MiB"),
     ("requests", "32"),
+    ("hedge", "false"),
     ("timeout", "2s"),
     ("grace_period", "1m"),
     ("contents", "stored"),
@@ -56,6 +57,7 @@ fn nothing_said_is_ten_gibibytes_of_disk_below_the_data() {
         poll: Duration::from_secs(5),
         memory_bytes_max: 0,
         requests_max: 64,
+        hedge: true,
         timeout: Duration::from_secs(10),
         grace_period: Duration::from_secs(600),
         contents: Contents::Decoded,

@@ -51,9 +51,9 @@ async fn a_part_that_fails_for_good_does_not_fail_the_stream() {
     let some = [Answer::Break(1_000_000), Answer::Status(500), Answer::Reset, Answer::Cut(0)];
     for answers in [none, some] {
         for disk in [None, Some(AMPLE)] {
-            let bench = Bench::over(2 * EXTENT_DATA_BYTES, disk).await;
+            let bench = Bench::over(EXTENT_DATA_BYTES, disk).await;
             bench.fake.answer(answers);
-            bench.streams_well(0..2 * EXTENT_DATA_BYTES, SEQUENTIAL).await;
+            bench.streams_well(0..EXTENT_DATA_BYTES, SEQUENTIAL).await;
             assert_eq!(bench.remote.stats().fill_reads, 4);
             assert!(0 < bench.foreground_reads());
         }
