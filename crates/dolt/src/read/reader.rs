@@ -5,6 +5,7 @@
 //! | no file has the chunk | one refresh that begins now; then the chunk does not exist |
 //! | the bytes are not the chunk | the store again, then other files; then not for a while |
 //! | the object is gone or was replaced | one refresh, which opens the file again |
+//! | a peer owns the file and does not send the chunk | the store |
 //! | the store cannot be reached | nothing: `busload_objects` retries until the deadline |
 
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use tokio::task::coop::consume_budget;
 use super::{
     decode::{Decoded, Wanted},
     file_chunk_reader::{FileChunkReader, ReadRequest, StartedRead},
+    peer_reader::PeerReader,
 };
 use crate::{
-    Attempt, DictionaryId, Error, Request,
+    Asker, Attempt, DictionaryId, Error, Peers, Request,
     fault::Fault,
     lifecycle::Lifecycle,
     limits::{CHUNK_FILES_MAX, LOOKUPS_MAX},
@@ -34,12 +36,18 @@ use crate::{
 pub(crate) struct Reader {
     pub versions: Arc<Versions>,
     pub file_chunks: Arc<FileChunkReader>,
+    pub peers: PeerReader,
     counters: Counters,
 }
 
 impl Reader {
-    pub fn new(versions: Arc<Versions>, file_chunks: Arc<FileChunkReader>) -> Self {
-        Self { versions, file_chunks, counters: Counters::default() }
+    pub fn new(
+        versions: Arc<Versions>,
+        file_chunks: Arc<FileChunkReader>,
+        peers: Option<Arc<dyn Peers>>,
+    ) -> Self {
+        let peers = PeerReader::new(peers, file_chunks.clone());
+        Self { versions, file_chunks, peers, counters: Counters::default() }
     }
 
     pub fn lifecycle(&self) -> &Arc<Lifecycle> {
@@ -80,7 +88,11 @@ impl Reader {
     }
 
     /// Reads a chunk; none if the store does not hold it. Callable from any thread.
-    pub async fn get(self: &Arc<Self>, request: ReadRequest) -> Result<Option<Decoded>, Error> {
+    pub async fn get(
+        self: &Arc<Self>,
+        request: ReadRequest,
+        asker: Asker,
+    ) -> Result<Option<Decoded>, Error> {
         if let Attempt::Ready(found) = self.try_get(&request.address, request.wanted) {
             // A caller in a loop yields now and then, as with other futures.
             consume_budget().await;
@@ -89,12 +101,27 @@ impl Reader {
         let reader = self.clone();
         let get = async move {
             let found = match reader.versions.opened_for(request.local_only).await {
-                Ok(version) => reader.get_from(version, None, request).await,
+                Ok(version) => reader.get_by_owner(version, request, asker).await,
                 Err(error) => Err(error),
             };
             reader.count(found)
         };
         self.lifecycle().run(request.deadline, get).await
+    }
+
+    /// Reads a chunk of a version from the peer that owns its file, or else as usual.
+    async fn get_by_owner(
+        &self,
+        version: Arc<Version>,
+        request: ReadRequest,
+        asker: Asker,
+    ) -> Result<Option<(Decoded, Origin)>, Error> {
+        if let Some(chunk) = version.locate(&request.address)
+            && let Some(decoded) = self.peers.read(&chunk, request, asker).await
+        {
+            return Ok(Some((decoded, Origin::Peer)));
+        }
+        self.get_from(version, None, request).await
     }
 
     /// Reads a chunk from a version, perhaps with a read that was started already; refreshes if no

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use busload_dolt::{ChunkAddress, Error, Form, Request, Store};
+use busload_dolt::{Asker, ChunkAddress, Error, Form, Request, Store};
 use bytes::Bytes;
 
 use super::{EncodedBundle, EncodingJob};
@@ -38,7 +38,7 @@ async fn read(
 ) -> Result<Vec<Option<Bytes>>, Error> {
     let mut records = vec![None; addresses.len()];
     let mut reads =
-        store.get_many(addresses, Request { form: Form::Record, local_only: false, deadline });
+        store.get_many(addresses, Request { form: Form::Record, local_only: false, asker: Asker::Client, deadline });
     let mut received = Vec::new();
     while reads.next(&mut received).await {
         for (index, outcome) in received.drain(..) {

@@ -12,7 +12,7 @@ use busload_chunks::{
     ChunkAddress, FileSpec,
     write::{ClassicWriter, manifest},
 };
-use busload_dolt::{Chunk, Error, Form, Occasion, Request, Settings, Store};
+use busload_dolt::{Asker, Chunk, Error, Form, Occasion, Request, Settings, Store};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
@@ -106,6 +106,7 @@ impl World {
             requests_max: 32,
             grace_period: Duration::from_secs(600),
             occasion: Occasion::Configured,
+            peers: None,
             tables: busload_dolt::DynamoTables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
@@ -164,7 +165,7 @@ pub fn now() -> Instant {
 }
 
 pub fn patiently() -> Request {
-    Request { form: Form::Contents, local_only: false, deadline: now() + TIMEOUT }
+    Request { form: Form::Contents, local_only: false, asker: Asker::Client, deadline: now() + TIMEOUT }
 }
 
 /// Makes an address that no chunk has.

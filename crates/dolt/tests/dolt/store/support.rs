@@ -12,7 +12,7 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_dolt::{
-    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings, Store,
+    Asker, Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings, Store,
     StoreStatus,
 };
 use tempfile::TempDir;
@@ -73,6 +73,7 @@ impl Harness {
             requests_max: 64,
             grace_period: Duration::from_secs(3600),
             occasion: Occasion::Configured,
+            peers: None,
             tables: DynamoTables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
@@ -143,7 +144,7 @@ pub fn addresses(chunks: &[Vec<u8>]) -> Vec<ChunkAddress> {
 }
 
 pub fn request(form: Form) -> Request {
-    Request { form, local_only: false, deadline: (Instant::now() + LONG).into_std() }
+    Request { form, local_only: false, asker: Asker::Client, deadline: (Instant::now() + LONG).into_std() }
 }
 
 pub fn local(form: Form) -> Request {
