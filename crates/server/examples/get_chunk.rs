@@ -132,6 +132,7 @@ impl OwnStore {
             requests_max: 64,
             grace_period: Duration::from_secs(60),
             occasion: Occasion::Configured,
+            peers: None,
             tables: DynamoTables::default(),
             environment: Arc::new(|name: &str| env::var(name).ok()),
             runtime: Handle::current(),

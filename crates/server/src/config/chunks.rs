@@ -353,6 +353,7 @@ impl ChunksSettings {
             requests_max: self.requests_max,
             grace_period: self.grace_period,
             occasion: Occasion::Configured,
+            peers: None,
             tables,
             environment: environment(),
             runtime,
