@@ -155,7 +155,9 @@ impl Stored {
     pub fn to_record(&self, dictionary: Option<&Dictionary>) -> Result<Bytes, FormatError> {
         match self.encoding {
             Encoding::Snappy if !self.record.is_empty() => Ok(self.record.clone()),
-            Encoding::Snappy | Encoding::Zstd => record_of(&self.decode(dictionary)?).map(Bytes::from),
+            Encoding::Snappy | Encoding::Zstd => {
+                record_of(&self.decode(dictionary)?).map(Bytes::from)
+            }
         }
     }
 }

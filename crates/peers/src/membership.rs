@@ -3,7 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    limits::{FAILURES_UNTIL_SUSPECT, PEER_COUNT_MAX, PROBE_AGAIN_AFTER, PROBE_INTERVAL, PROBE_JITTER_DIVISOR},
+    limits::{
+        FAILURES_UNTIL_SUSPECT, PEER_COUNT_MAX, PROBE_AGAIN_AFTER, PROBE_INTERVAL,
+        PROBE_JITTER_DIVISOR,
+    },
     view::{Owner, View},
 };
 

@@ -207,7 +207,8 @@ async fn absent(target: Target, addresses: Vec<ChunkAddress>) -> Result<Vec<i32>
     let asked = target.clone();
     let work = async move {
         let deadline = asked.deadline().of_batch();
-        let request = ReadRequest { form: Form::Contents, local_only: false, asker: Asker::Client, deadline };
+        let request =
+            ReadRequest { form: Form::Contents, local_only: false, asker: Asker::Client, deadline };
         let present = asked.within_deadline(asked.store().has_many(&addresses, request)).await?;
         let absent = (0..).zip(present).filter(|(_, is_present)| !is_present);
         Ok(absent.map(|(index, _)| index).collect())

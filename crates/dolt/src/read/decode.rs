@@ -132,9 +132,8 @@ pub(crate) fn decode_sent(
     dictionary: Option<&Dictionary>,
     wanted: Wanted,
 ) -> Result<Decoded, FormatError> {
-    let decode = |encoding, bytes: &Bytes| {
-        Stored::without_crc(encoding, bytes.clone()).decode(dictionary)
-    };
+    let decode =
+        |encoding, bytes: &Bytes| Stored::without_crc(encoding, bytes.clone()).decode(dictionary);
     let contents = match &sent {
         Chunk::Contents(bytes) => bytes.clone(),
         Chunk::Snappy(block) => decode(Encoding::Snappy, block)?,

@@ -278,8 +278,9 @@ impl Task {
             let file = &item.chunk.file;
             let asks = match last {
                 Some((serial, asks)) if serial == file.serial => asks,
-                _ => !self.request.local_only
-                    && self.reader.peers.asks_for(file, self.request.asker),
+                _ => {
+                    !self.request.local_only && self.reader.peers.asks_for(file, self.request.asker)
+                }
             };
             last = Some((file.serial, asks));
             asks && origin(file, &range(item.location.span)) == Origin::Store
@@ -295,8 +296,7 @@ impl Task {
             let mut bytes = first.bytes();
             let mut round = vec![first];
             while round.len() < WINDOW_CHUNKS_MAX
-                && let Some(item) =
-                    items.next_if(|item| bytes + item.bytes() <= WINDOW_BYTES_MAX)
+                && let Some(item) = items.next_if(|item| bytes + item.bytes() <= WINDOW_BYTES_MAX)
             {
                 bytes += item.bytes();
                 round.push(item);

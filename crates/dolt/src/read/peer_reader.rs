@@ -79,7 +79,9 @@ impl PeerReader {
         let (_, first) = chunks.first()?;
         let asked: Vec<_> = chunks
             .iter()
-            .map(|(chunk, request)| (request.address, asked_form(request.wanted, &chunk.location())))
+            .map(|(chunk, request)| {
+                (request.address, asked_form(request.wanted, &chunk.location()))
+            })
             .collect();
         let question = PeerQuestion {
             store: self.store(),

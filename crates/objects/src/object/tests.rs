@@ -11,7 +11,8 @@ use tokio::{
 };
 
 use crate::{
-    AccessHint, Cache, CacheOptions, Error, FillFilter, Object, Progress, ReadOptions, Reading, Remote,
+    AccessHint, Cache, CacheOptions, Error, FillFilter, Object, Progress, ReadOptions, Reading,
+    Remote,
     disk::EXTENT_DATA_BYTES,
     limits,
     remote::fake::{Answer, Fake, contents},

@@ -126,7 +126,10 @@ fn a_peer_that_ends_a_connection_is_probed_at_once_and_in_no_loop() {
     assert_eq!(probe(&mut peers, now), Some(url("b")));
     // It closes each connection as soon as it has answered.
     peers.handle_disconnected(&url("b"), now);
-    assert_eq!((probe(&mut peers, now), peers.next_probe_at()), (None, Some(now + PROBE_AGAIN_AFTER)));
+    assert_eq!(
+        (probe(&mut peers, now), peers.next_probe_at()),
+        (None, Some(now + PROBE_AGAIN_AFTER))
+    );
     // What is due sooner stays so, and a peer that has gone changes nothing.
     peers.handle_listed([url("c")], now).unwrap();
     peers.handle_disconnected(&url("b"), now + PROBE_INTERVAL);

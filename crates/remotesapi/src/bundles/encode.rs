@@ -37,8 +37,10 @@ async fn read(
     deadline: Instant,
 ) -> Result<Vec<Option<Bytes>>, Error> {
     let mut records = vec![None; addresses.len()];
-    let mut reads =
-        store.get_many(addresses, Request { form: Form::Record, local_only: false, asker: Asker::Client, deadline });
+    let mut reads = store.get_many(
+        addresses,
+        Request { form: Form::Record, local_only: false, asker: Asker::Client, deadline },
+    );
     let mut received = Vec::new();
     while reads.next(&mut received).await {
         for (index, outcome) in received.drain(..) {

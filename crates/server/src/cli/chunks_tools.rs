@@ -126,7 +126,12 @@ fn cat(opened: &Opened, address: ChunkAddress) -> Result<(), Failure> {
 
 impl Opened {
     fn request(&self) -> Request {
-        Request { form: Form::Contents, local_only: false, asker: Asker::Client, deadline: self.deadline() }
+        Request {
+            form: Form::Contents,
+            local_only: false,
+            asker: Asker::Client,
+            deadline: self.deadline(),
+        }
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the edge")]

@@ -41,7 +41,7 @@ use futures_util::{
 };
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{
-    Request, Status,
+    Code, Request, Status,
     metadata::MetadataValue,
     transport::{Channel, Endpoint},
 };
@@ -253,23 +253,25 @@ impl PeerCalls {
             answers.iter_mut().for_each(|(entry, _)| *entry += first);
             early.give(&mut answers);
         });
-        match timeout(PEER_CHUNK_TIMEOUT, received).await {
-            Ok(Ok(())) if keys.len() <= answered => Ok(()),
-            Ok(Ok(())) => Err(PeerError::Failed),
-            Ok(Err(status)) => {
-                self.pause();
-                let (url, code, message) = (&self.url, status.code(), status.message());
-                log::warn!("peer {url}: {code:?}: {message}; its chunks come from the bucket");
+        // The peer may notice first that the time is over.
+        let ended = match timeout(PEER_CHUNK_TIMEOUT, received).await {
+            Ok(Err(status)) if status.code() == Code::DeadlineExceeded => None,
+            ended => ended.ok(),
+        };
+        match ended {
+            Some(Ok(())) if keys.len() <= answered => Ok(()),
+            Some(Ok(())) => Err(PeerError::Failed),
+            Some(Err(status)) => {
+                let why = format!("{:?}: {}", status.code(), status.message());
+                // These are about one store, not about the peer.
+                let is_of_store =
+                    matches!(status.code(), Code::NotFound | Code::FailedPrecondition);
+                self.note_failure(&why, if is_of_store { Duration::ZERO } else { PEER_PAUSE });
                 Err(PeerError::Failed)
             }
-            Err(_) => {
+            None => {
                 if answered == 0 {
-                    self.pause();
-                    let url = &self.url;
-                    log::warn!(
-                        "peer {url}: no chunk within {PEER_CHUNK_TIMEOUT:?}; its chunks come from \
-                         the bucket"
-                    );
+                    self.note_failure(&format!("no chunk in {PEER_CHUNK_TIMEOUT:?}"), PEER_PAUSE);
                 }
                 Err(PeerError::TimedOut)
             }
@@ -302,9 +304,11 @@ impl PeerCalls {
         Ok(())
     }
 
-    fn pause(&self) {
-        let until = self.clock.now() + PEER_PAUSE;
-        self.paused_until_ms.store(milliseconds(until), Relaxed);
+    /// Notes why a call failed, and asks the peer nothing for a while.
+    fn note_failure(&self, why: &str, pause: Duration) {
+        log::warn!("peer {}: {why}; its chunks come from the bucket", self.url);
+        let until = milliseconds(self.clock.now() + pause);
+        self.paused_until_ms.fetch_max(until, Relaxed);
     }
 
     fn is_paused(&self) -> bool {
@@ -324,7 +328,9 @@ fn answers(message: GetChunksResponse, count: usize) -> Vec<(usize, LoadedOne<Pe
     let unread = not_local.into_iter().chain(failed.into_iter().map(|failed| failed.index));
     let unread = unread.map(|index| (index, Err(PeerError::Failed)));
     let all = found.chain(missing).chain(unread);
-    all.map(|(index, answer)| (index as usize, answer)).filter(|(index, _)| *index < count).collect()
+    all.map(|(index, answer)| (index as usize, answer))
+        .filter(|(index, _)| *index < count)
+        .collect()
 }
 
 fn chunk(found: FoundChunk) -> Result<Chunk, PeerError> {

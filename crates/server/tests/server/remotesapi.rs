@@ -14,6 +14,7 @@ mod http;
 mod limits;
 mod locations;
 mod metadata;
+mod peer_bandwidth;
 mod peer_chunks;
 mod peers;
 mod slow_link;

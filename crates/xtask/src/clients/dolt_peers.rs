@@ -30,8 +30,8 @@ const PUSHES: u64 = 40;
 /// Clones until one was under way when the peer was killed.
 const CLONES_MAX: usize = 5;
 /// Polls of a condition, and the pause between two.
-const POLLS_MAX: usize = 3_000;
-const POLL_PAUSE: Duration = Duration::from_millis(10);
+const POLLS_MAX: usize = 30_000;
+const POLL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Runs all checks with `dolt`.
 pub fn check(folders: &ClientFolders, busload: &Path) -> Result<Outcome> {
@@ -64,15 +64,17 @@ fn check_kill(run: &Run, source: &Source, copies: &Path, peers: &mut Peers) -> R
         let before = first? + second? + third?;
         let of_victim = peers.downloads(PEERS - 1)?;
         let clone = run.clone_from(&peers.url(0), copies, &name)?;
-        until("the clone downloads from the peer", || {
-            Ok(of_victim < peers.downloads(PEERS - 1)?)
-        })?;
+        until("the clone downloads from the peer", || Ok(of_victim < peers.downloads(PEERS - 1)?))?;
         peers.kill(PEERS - 1);
         let rest: u64 = peers.downloads(0)? + peers.downloads(1)?;
         clone.finish()?;
         run.expect_same(source, &copies.join(&name), "clone whose peer was killed")?;
         let after: u64 = peers.downloads(0)? + peers.downloads(1)?;
-        println!("{} downloads by the others after the kill, of {} files", after - rest, peers.files);
+        println!(
+            "{} downloads by the others after the kill, of {} files",
+            after - rest,
+            peers.files
+        );
         if rest < after {
             return Ok(());
         }
@@ -96,7 +98,11 @@ impl RunningClone {
     fn finish(self) -> Result<()> {
         let ended = self.0.wait_with_output()?;
         if !ended.status.success() {
-            bail!("dolt clone ended with {}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+            bail!(
+                "dolt clone ended with {}: {}",
+                ended.status,
+                String::from_utf8_lossy(&ended.stderr)
+            );
         }
         Ok(())
     }

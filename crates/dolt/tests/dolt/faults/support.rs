@@ -165,7 +165,12 @@ pub fn now() -> Instant {
 }
 
 pub fn patiently() -> Request {
-    Request { form: Form::Contents, local_only: false, asker: Asker::Client, deadline: now() + TIMEOUT }
+    Request {
+        form: Form::Contents,
+        local_only: false,
+        asker: Asker::Client,
+        deadline: now() + TIMEOUT,
+    }
 }
 
 /// Makes an address that no chunk has.

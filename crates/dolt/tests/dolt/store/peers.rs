@@ -187,7 +187,10 @@ async fn every_form_of_every_file_is_as_without_peers() {
             directory: harness.path().join("other"),
             ..harness.settings()
         };
-        store = { drop(store); open(settings).await };
+        store = {
+            drop(store);
+            open(settings).await
+        };
         for form in [Form::Contents, Form::Stored, Form::Record] {
             let reads = [&alone, &store].map(|store| store.get_many(listed.clone(), request(form)));
             let [expected, found] = reads.map(|reads| collect(reads, listed.len()));

@@ -55,7 +55,8 @@ fn name(number: usize) -> String {
 async fn read(store: &Arc<OpenStore>, number: usize) -> Result<(), Error> {
     let expected = contents(10 * number);
     let deadline = (Instant::now() + LONG).into_std();
-    let request = Request { form: Form::Contents, local_only: false, asker: Asker::Client, deadline };
+    let request =
+        Request { form: Form::Contents, local_only: false, asker: Asker::Client, deadline };
     let chunk = store.get(ChunkAddress::of(&expected), request).await?.expect("the chunk exists");
     assert_eq!(chunk, busload_dolt::Chunk::Contents(expected.into()));
     Ok(())

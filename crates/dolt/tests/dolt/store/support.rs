@@ -12,8 +12,8 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_dolt::{
-    Asker, Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings, Store,
-    StoreStatus,
+    Asker, Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings,
+    Store, StoreStatus,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::Instant};
@@ -144,7 +144,12 @@ pub fn addresses(chunks: &[Vec<u8>]) -> Vec<ChunkAddress> {
 }
 
 pub fn request(form: Form) -> Request {
-    Request { form, local_only: false, asker: Asker::Client, deadline: (Instant::now() + LONG).into_std() }
+    Request {
+        form,
+        local_only: false,
+        asker: Asker::Client,
+        deadline: (Instant::now() + LONG).into_std(),
+    }
 }
 
 pub fn local(form: Form) -> Request {

@@ -158,7 +158,8 @@ impl ChunkService {
             addresses: queries[range].iter().map(|query| query.address).collect(),
         };
         let deadline = tokio::time::Instant::now().into_std() + self.timeout;
-        let request = Request { form: self.form, local_only: false, asker: Asker::Client, deadline };
+        let request =
+            Request { form: self.form, local_only: false, asker: Asker::Client, deadline };
         join3(
             self.read(part(0..lengths_start), request, give),
             self.measure(part(lengths_start..existence_start), request, give),

@@ -103,9 +103,8 @@ fn chunks_come_from_the_peer_that_owns_their_file_and_stay_on_its_disk_alone() {
     let urls: Vec<_> = peers.iter().map(|peer| peer.url.clone()).collect();
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     for peer in &peers {
-        let own = files.iter().filter(|file| {
-            owner(&urls, "db", &file.spec.id.to_string()) == peer.url
-        });
+        let own =
+            files.iter().filter(|file| owner(&urls, "db", &file.spec.id.to_string()) == peer.url);
         let own = own.count() as f64;
         let on_disk = || peer.server.metric("busload_chunks_disk_objects{table=\"db\"}");
         eventually("its own files are on its disk", || own <= on_disk());
@@ -264,8 +263,7 @@ fn peers_log_in_with_a_key_of_their_password_where_clients_need_tokens() {
     let addresses = addresses(2);
     let urls = addresses.iter().map(|address| format!("http://{address}")).collect::<Vec<_>>();
     let table = world.as_db("timeout=1m");
-    let arguments =
-        ["--table", &table, "--password-file", &password, "--token-file", &tokens];
+    let arguments = ["--table", &table, "--password-file", &password, "--token-file", &tokens];
     let peers = [0, 1].map(|index| Peer::start(addresses[index], &urls, &arguments));
     let basic = format!("Basic {}", BASE64_STANDARD.encode("default:sesame"));
     for peer in &peers {
@@ -319,8 +317,7 @@ fn peers_find_each_other_by_the_addresses_of_a_name() {
     };
     let list = [format!("dns:localhost:{port}")];
     let addresses = needed.map(|address| SocketAddr::new(address.ip(), port));
-    let peers =
-        addresses.map(|address| Peer::start(address, &list, &["--table", &table]));
+    let peers = addresses.map(|address| Peer::start(address, &list, &["--table", &table]));
     for peer in &peers {
         let alive = || peer.server.metric("busload_peers{state=\"alive\"}");
         eventually("the other one is found, and this one is not its own peer", || alive() == 1.0);

@@ -45,7 +45,17 @@ pub fn addresses(count: usize) -> Vec<SocketAddr> {
 impl Peer {
     /// Starts one of the servers of a list, with these arguments.
     pub fn start(address: SocketAddr, list: &[String], arguments: &[&str]) -> Self {
-        let (url, http) = (format!("http://{address}"), address.to_string());
+        Self::start_behind(&format!("http://{address}"), address, list, arguments)
+    }
+
+    /// Starts one of the servers of a list that others know by this URL.
+    pub fn start_behind(
+        url: &str,
+        address: SocketAddr,
+        list: &[String],
+        arguments: &[&str],
+    ) -> Self {
+        let (url, http) = (url.to_owned(), address.to_string());
         let (data, list) = (tempfile::tempdir().unwrap(), list.join(","));
         let own = ["--http", &http, "--peers", &list, "--peer-self", &url];
         let server = Server::start(data.path(), &[&own[..], arguments].concat());
@@ -75,7 +85,7 @@ pub fn start_with(count: usize, arguments: &[&str]) -> Vec<Peer> {
 }
 
 /// Returns scheme and authority of a URL.
-fn base(url: &str) -> String {
+pub fn base(url: &str) -> String {
     url.split_inclusive('/').take(3).collect::<String>().trim_end_matches('/').to_owned()
 }
 
