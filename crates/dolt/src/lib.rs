@@ -64,7 +64,7 @@ pub use read::{
 };
 pub use serve::{Located, Location, file_bytes::FileBytes};
 pub use set::{OpenStore, SetSettings, SetStats, StoreSet, template::StoreTemplate};
-pub use settings::{Asker, Attempt, Occasion, Request, Settings};
+pub use settings::{Attempt, Occasion, Request, Requester, Settings};
 pub use stats::StoreStats;
 pub use store::Store;
 pub use versions::{table_file::TableFile, version::Snapshot};

@@ -78,7 +78,7 @@ pub struct Request {
     /// True to read from local disk only.
     pub local_only: bool,
     /// Sender of the request.
-    pub asker: Asker,
+    pub requester: Requester,
     /// Time at which the request fails.
     pub deadline: Instant,
 }
@@ -86,7 +86,7 @@ pub struct Request {
 /// Sender of a request. A peer's request is answered here and never passed on, so that requests go
 /// in no circle even if peers disagree about who owns a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
+pub enum Requester {
     /// A client, for whom peers may be asked.
     Client,
     /// Another cache, which takes this one for the owner of the file.

@@ -187,7 +187,7 @@ impl Store {
         request: Request,
     ) -> Result<Option<Chunk>, Error> {
         let read = ReadRequest::new(address, Wanted::Chunk(request.form), request);
-        Ok(self.parts.reader.get(read, request.asker).await?.map(Decoded::into_chunk))
+        Ok(self.parts.reader.get(read, request.requester).await?.map(Decoded::into_chunk))
     }
 
     /// Reads many chunks; neighbours in a file share ranged reads.
@@ -242,7 +242,7 @@ impl Store {
         request: Request,
     ) -> Result<Option<u64>, Error> {
         let read = ReadRequest::new(address, Wanted::Length, request);
-        Ok(self.parts.reader.get(read, request.asker).await?.map(Decoded::into_length))
+        Ok(self.parts.reader.get(read, request.requester).await?.map(Decoded::into_length))
     }
 
     /// Reads a dictionary by the name that [`Chunk::Zstd`] gives.

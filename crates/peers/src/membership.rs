@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     limits::{
-        FAILURES_UNTIL_SUSPECT, PEER_COUNT_MAX, PROBE_AGAIN_AFTER, PROBE_INTERVAL,
-        PROBE_JITTER_DIVISOR,
+        FAILURES_UNTIL_SUSPECT, PEER_COUNT_MAX, PROBE_AGAIN_AFTER, PROBE_CUT_OFF_AFTER,
+        PROBE_INTERVAL, PROBE_JITTER_DIVISOR,
     },
     view::{Owner, View},
 };
@@ -111,11 +111,22 @@ impl Membership {
         self.add_failures(url, FAILURES_UNTIL_SUSPECT);
     }
 
+    /// Notes that a peer ended a connection on which it was to answer: a failure, after which it is
+    /// probed again at once unless it is suspect. Returns whether it is.
+    pub fn handle_cut_off(&mut self, url: &str, now: Duration) -> bool {
+        self.add_failures(url, 1);
+        let Some(peer) = self.peer(url).filter(|peer| !peer.is_suspect()) else { return false };
+        peer.probe_at = peer.probe_at.min(now + PROBE_CUT_OFF_AFTER);
+        true
+    }
+
     /// Notes that a peer ended a connection: it is probed at once, as its process may have ended.
-    pub fn handle_disconnected(&mut self, url: &str, now: Duration) {
-        let Some(peer) = self.peer(url) else { return };
+    /// Returns whether it is on the list.
+    pub fn handle_disconnected(&mut self, url: &str, now: Duration) -> bool {
+        let Some(peer) = self.peer(url) else { return false };
         let earliest = peer.probed_at.map_or(now, |at| at + PROBE_AGAIN_AFTER);
         peer.probe_at = peer.probe_at.min(earliest.max(now));
+        true
     }
 
     /// Returns a peer to probe now and plans its next probe; none if no probe is due. `random` is

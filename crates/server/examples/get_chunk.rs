@@ -19,7 +19,7 @@ use std::{
 };
 
 use busload_dolt::{
-    Asker, Chunk, ChunkAddress, DynamoTables, Form, Occasion, Request, Settings, Store,
+    Chunk, ChunkAddress, DynamoTables, Form, Occasion, Request, Requester, Settings, Store,
 };
 use busload_proto::v1::{GetChunkRequest, chunks_client::ChunksClient};
 use bytes::Bytes;
@@ -112,8 +112,12 @@ impl OwnStore {
     async fn get(&self, address: ChunkAddress) -> Result<Option<Bytes>, Failure> {
         let store = self.store.get_or_try_init(async || self.open().await).await?;
         let deadline = (tokio::time::Instant::now() + STORE_TIMEOUT).into_std();
-        let request =
-            Request { form: Form::Contents, local_only: false, asker: Asker::Client, deadline };
+        let request = Request {
+            form: Form::Contents,
+            local_only: false,
+            requester: Requester::Client,
+            deadline,
+        };
         match store.get(address, request).await? {
             Some(Chunk::Contents(contents)) => Ok(Some(contents)),
             Some(other) => Err(format!("expected contents, got {other:?}").into()),

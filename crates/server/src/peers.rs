@@ -20,7 +20,7 @@ mod metrics;
 mod probe;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -31,7 +31,7 @@ use busload_io::{Clock, RealClock};
 use busload_peers::{Membership, Owner, View};
 use tokio::{
     net::lookup_host,
-    sync::{Notify, Semaphore},
+    sync::{Notify, Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -39,7 +39,9 @@ use tokio::{
 pub use self::metrics::{PeerMetrics, PeerOutcome};
 use self::{
     client::PeerClient,
-    limits::{PROBE_WATCH_TIME, PROBES_AT_ONCE_MAX, RESOLVE_INTERVAL, RESOLVE_TIMEOUT},
+    limits::{
+        PROBE_WATCH_TIME, PROBES_AT_ONCE_MAX, RESOLVE_INTERVAL, RESOLVE_TIMEOUT, SETTLE_TIME_MAX,
+    },
     probe::{Probe, probe},
 };
 use crate::{
@@ -52,7 +54,9 @@ pub struct Peers {
     settings: PeerSettings,
     membership: Mutex<Membership>,
     clock: RealClock,
-    /// Wakes the task that probes when a peer ends a connection.
+    /// Peers that have ended a connection and are to be probed, by URL.
+    unsettled: watch::Sender<HashSet<String>>,
+    /// Wakes the task that probes when there is another one.
     disconnected: Notify,
     /// Check of credentials, which also makes those of this server for its peers.
     access: Access,
@@ -73,6 +77,7 @@ impl Peers {
             settings,
             membership: Mutex::new(membership),
             clock: RealClock::new(),
+            unsettled: watch::Sender::default(),
             disconnected: Notify::new(),
             access,
             clients: Mutex::default(),
@@ -107,6 +112,39 @@ impl Peers {
     /// Returns who owns what now.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(self.membership().view())
+    }
+
+    /// Returns who owns what once each peer that has ended a connection is probed again, or after
+    /// [`SETTLE_TIME_MAX`].
+    pub async fn settled(&self) -> Arc<View> {
+        let mut unsettled = self.unsettled.subscribe();
+        // In time or not, the view is the latest.
+        let _ = timeout(SETTLE_TIME_MAX, unsettled.wait_for(HashSet::is_empty)).await;
+        self.view()
+    }
+
+    /// Notes that a peer ended a connection, and has it probed.
+    fn note_disconnected(&self, url: &str) {
+        let mut membership = self.membership();
+        if membership.handle_disconnected(url, self.clock.now()) {
+            self.unsettled.send_modify(|unsettled| _ = unsettled.insert(url.to_owned()));
+            self.disconnected.notify_one();
+        }
+    }
+
+    /// Notes the outcome of a probe.
+    fn probed(&self, url: &str, probe: &Probe) {
+        let mut is_unsettled = false;
+        self.change(|membership| match probe {
+            Probe::Alive(_) => membership.handle_answered(url),
+            Probe::Refused => membership.handle_refused(url),
+            Probe::CutOff => is_unsettled = membership.handle_cut_off(url, self.clock.now()),
+            Probe::Failed => membership.handle_failed(url),
+        });
+        match is_unsettled {
+            true => self.disconnected.notify_one(),
+            false => _ = self.unsettled.send_if_modified(|unsettled| unsettled.remove(url)),
+        }
     }
 
     fn membership(&self) -> MutexGuard<'_, Membership> {
@@ -164,6 +202,8 @@ async fn resolve(peers: &Peers) {
                         log::warn!("peers: {name}: {error}; the list stays as it was");
                     }
                 });
+                // Nobody probes those that have gone.
+                peers.unsettled.send_modify(HashSet::clear);
             }
             Ok(Err(error)) => log::warn!("peers: {name}: {error}; the list stays as it was"),
             Err(_) => log::warn!(
@@ -194,17 +234,11 @@ async fn probe_all(peers: &Arc<Peers>) {
         probes.spawn(async move {
             let probed = probe(&url).await;
             drop(permit);
-            match probed {
-                Probe::Alive(connection) => {
-                    peers.change(|membership| membership.handle_answered(&url));
-                    if timeout(PROBE_WATCH_TIME, connection.ended()).await.is_ok() {
-                        let now = peers.clock.now();
-                        peers.membership().handle_disconnected(&url, now);
-                        peers.disconnected.notify_one();
-                    }
-                }
-                Probe::Refused => peers.change(|membership| membership.handle_refused(&url)),
-                Probe::Failed => peers.change(|membership| membership.handle_failed(&url)),
+            peers.probed(&url, &probed);
+            if let Probe::Alive(connection) = probed
+                && timeout(PROBE_WATCH_TIME, connection.ended()).await.is_ok()
+            {
+                peers.note_disconnected(&url);
             }
         });
     }

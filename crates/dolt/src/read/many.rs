@@ -279,7 +279,8 @@ impl Task {
             let asks = match last {
                 Some((serial, asks)) if serial == file.serial => asks,
                 _ => {
-                    !self.request.local_only && self.reader.peers.asks_for(file, self.request.asker)
+                    !self.request.local_only
+                        && self.reader.peers.asks_for(file, self.request.requester)
                 }
             };
             last = Some((file.serial, asks));

@@ -23,7 +23,7 @@ use super::{
     file_chunk_reader::{FileChunkReader, ReadRequest, origin},
 };
 use crate::{
-    Asker, Chunk, Form, PeerAnswer, PeerQuestion, Peers,
+    Chunk, Form, PeerAnswer, PeerQuestion, Peers, Requester,
     fault::Fault,
     limits::INLINE_STORED_BYTES_MAX,
     stats::Origin,
@@ -48,10 +48,10 @@ impl PeerReader {
         Self { peers, file_chunks }
     }
 
-    /// Returns whether reads for this asker of what is not on local disk go to the owner of a file.
-    pub fn asks_for(&self, file: &TableFile, asker: Asker) -> bool {
+    /// Returns whether the owner of a file is to be asked for what is not on local disk.
+    pub fn asks_for(&self, file: &TableFile, requester: Requester) -> bool {
         let is_of_other = |peers: &Arc<dyn Peers>| !peers.is_mine(self.store(), &file.id);
-        asker == Asker::Client && self.peers.as_ref().is_some_and(is_of_other)
+        requester == Requester::Client && self.peers.as_ref().is_some_and(is_of_other)
     }
 
     /// Reads one chunk from the peer that owns its file. None: it has to be read as usual.
@@ -59,10 +59,10 @@ impl PeerReader {
         &self,
         chunk: &FileChunk,
         request: ReadRequest,
-        asker: Asker,
+        requester: Requester,
     ) -> Option<Decoded> {
         let is_near = || origin(&chunk.file, &range(chunk.location().span)) == Origin::Disk;
-        if request.local_only || !self.asks_for(&chunk.file, asker) || is_near() {
+        if request.local_only || !self.asks_for(&chunk.file, requester) || is_near() {
             return None;
         }
         let mut reads = self.ask(&chunk.file, &[(chunk.clone(), request)])?;

@@ -20,7 +20,7 @@ use super::{
     peer_reader::PeerReader,
 };
 use crate::{
-    Asker, Attempt, DictionaryId, Error, Peers, Request,
+    Attempt, DictionaryId, Error, Peers, Request, Requester,
     fault::Fault,
     lifecycle::Lifecycle,
     limits::{CHUNK_FILES_MAX, LOOKUPS_MAX},
@@ -91,7 +91,7 @@ impl Reader {
     pub async fn get(
         self: &Arc<Self>,
         request: ReadRequest,
-        asker: Asker,
+        requester: Requester,
     ) -> Result<Option<Decoded>, Error> {
         if let Attempt::Ready(found) = self.try_get(&request.address, request.wanted) {
             // A caller in a loop yields now and then, as with other futures.
@@ -101,7 +101,7 @@ impl Reader {
         let reader = self.clone();
         let get = async move {
             let found = match reader.versions.opened_for(request.local_only).await {
-                Ok(version) => reader.get_by_owner(version, request, asker).await,
+                Ok(version) => reader.get_by_owner(version, request, requester).await,
                 Err(error) => Err(error),
             };
             reader.count(found)
@@ -114,10 +114,10 @@ impl Reader {
         &self,
         version: Arc<Version>,
         request: ReadRequest,
-        asker: Asker,
+        requester: Requester,
     ) -> Result<Option<(Decoded, Origin)>, Error> {
         if let Some(chunk) = version.locate(&request.address)
-            && let Some(decoded) = self.peers.read(&chunk, request, asker).await
+            && let Some(decoded) = self.peers.read(&chunk, request, requester).await
         {
             return Ok(Some((decoded, Origin::Peer)));
         }

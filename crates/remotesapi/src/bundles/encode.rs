@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use busload_dolt::{Asker, ChunkAddress, Error, Form, Request, Store};
+use busload_dolt::{ChunkAddress, Error, Form, Request, Requester, Store};
 use bytes::Bytes;
 
 use super::{EncodedBundle, EncodingJob};
@@ -39,7 +39,7 @@ async fn read(
     let mut records = vec![None; addresses.len()];
     let mut reads = store.get_many(
         addresses,
-        Request { form: Form::Record, local_only: false, asker: Asker::Client, deadline },
+        Request { form: Form::Record, local_only: false, requester: Requester::Client, deadline },
     );
     let mut received = Vec::new();
     while reads.next(&mut received).await {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use busload_dolt::{Asker, Chunk, ChunkAddress, DynamoTables, Form, Request, Snapshot, Store};
+use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Request, Requester, Snapshot, Store};
 use busload_io::{Clock, RealClock};
 use busload_objects::Progress;
 use tokio::runtime::Runtime;
@@ -129,7 +129,7 @@ impl Opened {
         Request {
             form: Form::Contents,
             local_only: false,
-            asker: Asker::Client,
+            requester: Requester::Client,
             deadline: self.deadline(),
         }
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use busload_calls::{CallTimer, Deadline, TimedCall, addresses, check_memory, status};
-use busload_dolt::{Asker, Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Requester, Store};
 use busload_proto::v1::{
     GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest,
     GetDictionaryResponse, HasChunksRequest, HasChunksResponse, chunks_server,
@@ -98,8 +98,8 @@ impl Chunks {
     }
 
     /// Counts chunks that a peer asks for.
-    fn count_asked(&self, asker: Asker, chunks: usize) {
-        if let (Asker::Peer, Some(peers)) = (asker, self.status.peers()) {
+    fn count_asked(&self, requester: Requester, chunks: usize) {
+        if let (Requester::Peer, Some(peers)) = (requester, self.status.peers()) {
             peers.metrics().count_asked_by_peer(chunks);
         }
     }
@@ -107,12 +107,12 @@ impl Chunks {
     /// Waits for a permit for a call of `GetChunks`.
     async fn permit(
         &self,
-        asker: Asker,
+        requester: Requester,
         deadline: &Deadline,
     ) -> Result<OwnedSemaphorePermit, Refusal> {
-        let (permits, count) = match asker {
-            Asker::Client => (&self.permits, STREAMED_CALLS_MAX),
-            Asker::Peer => (&self.peer_permits, PEER_CALLS_SERVED_MAX),
+        let (permits, count) = match requester {
+            Requester::Client => (&self.permits, STREAMED_CALLS_MAX),
+            Requester::Peer => (&self.peer_permits, PEER_CALLS_SERVED_MAX),
         };
         let permit = Arc::clone(permits).acquire_owned();
         let too_many = || {
@@ -127,10 +127,10 @@ impl Chunks {
 }
 
 /// Returns who sent a call: a peer says so in its message, and by the key that it logs in with.
-fn asker<M>(is_from_peer: bool, call: &Request<M>) -> Asker {
+fn requester<M>(is_from_peer: bool, call: &Request<M>) -> Requester {
     match is_from_peer || call.extensions().get::<PeerSender>().is_some() {
-        true => Asker::Peer,
-        false => Asker::Client,
+        true => Requester::Peer,
+        false => Requester::Client,
     }
 }
 
@@ -143,8 +143,8 @@ impl Target {
         self.served.times().begin(call)
     }
 
-    fn request(&self, form: Form, local_only: bool, asker: Asker) -> ReadRequest {
-        ReadRequest { form, local_only, asker, deadline: self.deadline.of_batch() }
+    fn request(&self, form: Form, local_only: bool, requester: Requester) -> ReadRequest {
+        ReadRequest { form, local_only, requester, deadline: self.deadline.of_batch() }
     }
 
     fn refusal(&self, error: &Error) -> Refusal {
@@ -202,7 +202,7 @@ impl Target {
         }
         if !unknown.is_empty() {
             let asked: Vec<_> = unknown.iter().map(|(_, address)| *address).collect();
-            let request = self.request(Form::Contents, local_only, Asker::Client);
+            let request = self.request(Form::Contents, local_only, Requester::Client);
             let present = self.store().has_many(&asked, request);
             let present = self.within_deadline(request.deadline, present).await?;
             let late = unknown.iter().zip(present).filter(|(_, present)| !present);
@@ -227,9 +227,9 @@ impl chunks_server::Chunks for Chunks {
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
         let span = self.span("GetChunk", &target, &call);
         let timer = target.timer(TimedCall::GetChunk);
-        let asker = asker(message.from_peer, &call);
-        self.count_asked(asker, 1);
-        let request = target.request(form, message.only_if_local, asker);
+        let requester = requester(message.from_peer, &call);
+        self.count_asked(requester, 1);
+        let request = target.request(form, message.only_if_local, requester);
         let outcome = target.chunk(address, request).await;
         timer.end();
         span.end(&outcome);
@@ -249,15 +249,15 @@ impl chunks_server::Chunks for Chunks {
         let form = answer::form(message.form)?;
         let span = self.span("GetChunks", &target, &call);
         let timer = target.timer(TimedCall::GetChunks);
-        let asker = asker(message.from_peer, &call);
-        self.count_asked(asker, message.addresses.len() / ChunkAddress::BYTES);
-        let permit = self.permit(asker, &target.deadline).await?;
+        let requester = requester(message.from_peer, &call);
+        self.count_asked(requester, message.addresses.len() / ChunkAddress::BYTES);
+        let permit = self.permit(requester, &target.deadline).await?;
         target.opened().await?;
         let call = Call {
             addresses: message.addresses.clone(),
             form,
             local_only: message.only_if_local,
-            asker,
+            requester,
             deadline: target.deadline,
             timer: Some(timer),
             _permit: Some(permit),
@@ -290,7 +290,7 @@ impl chunks_server::Chunks for Chunks {
         let message = call.get_ref();
         let target = self.target(&message.store, &call).await?;
         let id = answer::dictionary_id(&message.dictionary_id)?;
-        let request = target.request(Form::Contents, false, Asker::Client);
+        let request = target.request(Form::Contents, false, Requester::Client);
         let found = target
             .within_deadline(request.deadline, target.store().dictionary(&id, request))
             .await?;

@@ -97,7 +97,7 @@ pub struct Waiter {
     metrics: Arc<PeerMetrics>,
 }
 
-/// A question whose asker waits; dropping it takes it back.
+/// A question that somebody waits for; dropping it takes it back.
 struct Asked {
     queue: Batcher<PeerCalls, Waiter>,
     request: Option<RequestId>,
@@ -253,9 +253,8 @@ impl PeerCalls {
             answers.iter_mut().for_each(|(entry, _)| *entry += first);
             early.give(&mut answers);
         });
-        // The peer may notice first that the time is over.
         let ended = match timeout(PEER_CHUNK_TIMEOUT, received).await {
-            Ok(Err(status)) if status.code() == Code::DeadlineExceeded => None,
+            Ok(Err(status)) if is_late(&status) => None,
             ended => ended.ok(),
         };
         match ended {
@@ -314,6 +313,12 @@ impl PeerCalls {
     fn is_paused(&self) -> bool {
         milliseconds(self.clock.now()) < self.paused_until_ms.load(Relaxed)
     }
+}
+
+/// Returns whether a call failed because its time is over, as the peer or the connection noticed
+/// first.
+fn is_late(status: &Status) -> bool {
+    matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }
 
 fn milliseconds(time: Duration) -> u64 {

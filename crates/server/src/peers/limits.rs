@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use busload_chunks::CHUNK_BYTES_MAX;
-use busload_peers::limits::{PEER_COUNT_MAX, PROBE_INTERVAL};
+use busload_peers::limits::{PEER_COUNT_MAX, PROBE_AGAIN_AFTER, PROBE_INTERVAL};
 
 /// Longest time of one probe: a peer that takes longer counts as one that failed.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -14,13 +14,15 @@ pub const PROBE_ANSWER_BYTES_MAX: usize = 128;
 /// Time for which the connection of a probe stays open, to see its end: until the next probe has
 /// one.
 pub const PROBE_WATCH_TIME: Duration = Duration::from_secs(3);
+/// Longest time that an answer with URLs waits for the probe of a peer that ended a connection.
+pub const SETTLE_TIME_MAX: Duration = Duration::from_millis(500);
 /// Time between two resolutions of the name of the peers.
 pub const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest time of one resolution, after which the list stays as it is.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest time that a peer has for a chunk, which it may have to read from the bucket; then the
-/// asker reads the bucket itself. A request that has less than twice this time left gives the peer
+/// Longest time that a peer has for a chunk, which it may have to read from the bucket; then this
+/// server reads the bucket itself. A request that has less than twice this time left gives the peer
 /// half of it.
 pub const PEER_CHUNK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for which a peer is asked for nothing after a call that failed or brought nothing in time:
@@ -49,5 +51,6 @@ const _: () = assert!(PEER_CALL_CHUNKS_MAX <= PEER_QUEUE_CHUNKS_MAX);
 const _: () = assert!(PEER_CONNECT_TIMEOUT.as_millis() < PEER_CHUNK_TIMEOUT.as_millis());
 const _: () = assert!(PEER_STREAM_WINDOW_BYTES <= PEER_CONNECTION_WINDOW_BYTES);
 const _: () = assert!(PROBES_AT_ONCE_MAX <= PEER_COUNT_MAX);
+const _: () = assert!(PROBE_AGAIN_AFTER.as_millis() < SETTLE_TIME_MAX.as_millis());
 const _: () = assert!(2 * PROBE_INTERVAL.as_millis() <= PROBE_WATCH_TIME.as_millis());
 const _: () = assert!(PROBE_TIMEOUT.as_millis() <= PROBE_INTERVAL.as_millis());

@@ -20,10 +20,12 @@ const ALIVE: [&[u8]; 2] = [b"HTTP/1.1 200 ", b"HTTP/1.0 200 "];
 /// Outcome of a probe.
 #[derive(Debug)]
 pub enum Probe {
-    /// The peer answered.
+    /// The peer answered as one that lives.
     Alive(Connection),
     /// Nobody listens at its address.
     Refused,
+    /// It ended the connection instead of an answer.
+    CutOff,
     /// It did not answer, or not as one that lives.
     Failed,
 }
@@ -42,6 +44,9 @@ pub async fn probe(url: &str) -> Probe {
             log::debug!("peer {url}: {error}");
             match error.kind() {
                 io::ErrorKind::ConnectionRefused => Probe::Refused,
+                io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof => Probe::CutOff,
                 _ => Probe::Failed,
             }
         }

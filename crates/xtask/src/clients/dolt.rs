@@ -185,7 +185,7 @@ impl Run {
         self.dolt(&source.folder, &["sql", "--query", &statements]).map(drop)
     }
 
-    /// Removes all folders.
+    /// Removes all folders of this run.
     pub fn remove(self) -> Result<()> {
         Ok(fs::remove_dir_all(&self.work)?)
     }

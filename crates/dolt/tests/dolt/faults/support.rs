@@ -12,7 +12,7 @@ use busload_chunks::{
     ChunkAddress, FileSpec,
     write::{ClassicWriter, manifest},
 };
-use busload_dolt::{Asker, Chunk, Error, Form, Occasion, Request, Settings, Store};
+use busload_dolt::{Chunk, Error, Form, Occasion, Request, Requester, Settings, Store};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
@@ -168,7 +168,7 @@ pub fn patiently() -> Request {
     Request {
         form: Form::Contents,
         local_only: false,
-        asker: Asker::Client,
+        requester: Requester::Client,
         deadline: now() + TIMEOUT,
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
-use busload_dolt::{Asker, Attempt, ChunkAddress, Error, Form, Request, Settings, Store};
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request, Requester, Settings, Store};
 use tokio::time::Instant;
 
 use crate::store::{
@@ -164,7 +164,7 @@ fn a_store_can_be_asked_from_threads_that_know_no_runtime() {
                 let request = Request {
                     form: Form::Contents,
                     local_only: false,
-                    asker: Asker::Client,
+                    requester: Requester::Client,
                     deadline,
                 };
                 let one = store.get(root, request).await.unwrap().unwrap();

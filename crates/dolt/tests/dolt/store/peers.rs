@@ -7,8 +7,8 @@ use std::{
 };
 
 use busload_dolt::{
-    Asker, Chunk, ChunkAddress, FileId, Form, PeerAnswer, PeerQuestion, Peers, Request, Settings,
-    Store,
+    Chunk, ChunkAddress, FileId, Form, PeerAnswer, PeerQuestion, Peers, Request, Requester,
+    Settings, Store,
 };
 use futures_util::FutureExt;
 
@@ -16,7 +16,7 @@ use super::support::{
     Harness, addresses, collect, contents, contents_of, fixture_list, local, open, request,
 };
 
-/// What the other caches answer.
+/// Answer of the other caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     Right,
@@ -45,7 +45,7 @@ impl Peers for Fake {
         let answer = |&(address, form)| -> PeerAnswer {
             let (store, peer) = (self.store.clone(), self.peer);
             let answer = async move {
-                let request = Request { asker: Asker::Peer, ..request(form) };
+                let request = Request { requester: Requester::Peer, ..request(form) };
                 let chunk = store.get(address, request).await.unwrap();
                 match peer {
                     Peer::Wrong => chunk.map(|_| Chunk::Contents("wrong".into())),
@@ -132,7 +132,7 @@ async fn requests_of_peers_and_of_local_chunks_ask_nobody() {
     let (store, peer) = with_peer(&harness, Peer::Right).await;
     for chunk in files.concat() {
         let address = ChunkAddress::of(&chunk);
-        let by_peer = Request { asker: Asker::Peer, ..request(Form::Contents) };
+        let by_peer = Request { requester: Requester::Peer, ..request(Form::Contents) };
         let found = store.get(address, by_peer).await.unwrap();
         assert_eq!(found, Some(Chunk::Contents(chunk.clone().into())));
         let many = collect(store.get_many(vec![address], by_peer), 1).await;

@@ -12,8 +12,8 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_dolt::{
-    Asker, Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings,
-    Store, StoreStatus,
+    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Requester,
+    Settings, Store, StoreStatus,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::Instant};
@@ -147,7 +147,7 @@ pub fn request(form: Form) -> Request {
     Request {
         form,
         local_only: false,
-        asker: Asker::Client,
+        requester: Requester::Client,
         deadline: (Instant::now() + LONG).into_std(),
     }
 }

@@ -173,6 +173,12 @@ fn each_file_is_downloaded_from_its_owner_and_a_lost_peer_loses_its_share() {
     drop(lost.server);
     let rest = [all[0], all[1]];
     for peer in &peers {
+        // A clone whose download was cut off asks again at once, and three times in all.
+        let names_lost = || {
+            let listed = peer.client.list("db").unwrap().table_file_info;
+            listed.iter().any(|entry| base(&entry.url) == lost_url)
+        };
+        assert!((0..3).any(|_| !names_lost()));
         let suspect = || peer.server.metric("busload_peers{state=\"suspect\"}");
         eventually("the lost peer is suspect", || suspect() == 1.0);
         for entry in peer.client.list("db").unwrap().table_file_info {
