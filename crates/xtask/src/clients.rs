@@ -63,12 +63,13 @@ const NAMES: [&str; 17] = [
 ];
 
 /// Names of the clients that CI runs: those whose libraries are small.
-const NAMES_OF_CI: [&str; 9] = [
+const NAMES_OF_CI: [&str; 10] = [
     "redis-cli",
     "redis-benchmark",
     "python",
     "dolt",
     "dolt-aws",
+    "dolt-peers",
     "example-python",
     "quickstart-memory",
     "quickstart-postgres",

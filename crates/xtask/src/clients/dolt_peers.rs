@@ -213,6 +213,7 @@ impl Peers {
 }
 
 /// Polls a condition until it holds.
+#[allow(clippy::disallowed_methods, reason = "metrics are no events")]
 fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     for _ in 0..POLLS_MAX {
         if is_so()? {
