@@ -90,7 +90,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Notes that a peer answered a probe or a call: it owns its files again.
+    /// Notes that a peer answered a probe: it owns its files again.
     pub fn handle_answered(&mut self, url: &str) {
         let Some(peer) = self.peer(url) else { return };
         let was_suspect = peer.is_suspect();
@@ -100,7 +100,7 @@ impl Membership {
         }
     }
 
-    /// Notes that a peer did not answer a probe or a call. After [`FAILURES_UNTIL_SUSPECT`] in a
+    /// Notes that a peer did not answer a probe. After [`FAILURES_UNTIL_SUSPECT`] in a
     /// row it is suspect, and the next in rank owns its files.
     pub fn handle_failed(&mut self, url: &str) {
         self.add_failures(url, 1);

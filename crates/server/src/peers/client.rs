@@ -18,7 +18,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -208,29 +208,24 @@ impl Service for PeerCalls {
     type Outcome = ();
     type Error = PeerError;
 
-    async fn load(&self, _keys: Vec<ChunkKey>) -> LoadedAll<Self> {
-        // The batcher calls `load_each`.
-        Err(PeerError::Failed)
+    async fn load(&self, keys: Vec<ChunkKey>) -> LoadedAll<Self> {
+        let all = Mutex::new(vec![Err(PeerError::Failed); keys.len()]);
+        let give = |some: &mut Answers| {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            some.drain(..).for_each(|(entry, answer)| all[entry] = answer);
+        };
+        self.call_all(&keys, &give).await?;
+        Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Answers each question as soon as its chunk is there. A call is about chunks of one store in
-    /// one form.
+    /// Answers each question as soon as its chunk is there.
     async fn load_each(
         &self,
         keys: Vec<ChunkKey>,
         early: EarlyAnswers<'_, Self>,
     ) -> LoadedAll<Self> {
-        let mut first = 0;
-        let calls = keys
-            .chunk_by(|one, next| one.store == next.store && one.form == next.form)
-            .map(|keys| {
-                let call = self.call(first, keys, &early);
-                first += keys.len();
-                call
-            })
-            .collect::<Vec<_>>();
-        let ended: Result<Vec<()>, PeerError> = join_all(calls).await.into_iter().collect();
-        ended.map(|_| Vec::new())
+        self.call_all(&keys, &|some: &mut Answers| early.give(some)).await?;
+        Ok(Vec::new())
     }
 
     async fn store(&self, _entries: Vec<(ChunkKey, NoWrites)>) -> StoredAll<Self> {
@@ -238,20 +233,41 @@ impl Service for PeerCalls {
     }
 }
 
+/// Answers to some entries of a batch, by their index.
+type Answers = Vec<(usize, LoadedOne<PeerCalls>)>;
+
 impl PeerCalls {
+    /// Makes the calls of a batch, each about chunks of one store in one form.
+    async fn call_all(
+        &self,
+        keys: &[ChunkKey],
+        give: &(impl Fn(&mut Answers) + Sync),
+    ) -> Result<(), PeerError> {
+        let mut first = 0;
+        let calls = keys
+            .chunk_by(|one, next| one.store == next.store && one.form == next.form)
+            .map(|keys| {
+                let call = self.call(first, keys, give);
+                first += keys.len();
+                call
+            })
+            .collect::<Vec<_>>();
+        join_all(calls).await.into_iter().collect()
+    }
+
     /// Makes one call, whose chunks begin at the entry `first` of the batch.
     async fn call(
         &self,
         first: usize,
         keys: &[ChunkKey],
-        early: &EarlyAnswers<'_, Self>,
+        give: &(impl Fn(&mut Answers) + Sync),
     ) -> Result<(), PeerError> {
         let mut answered = 0;
         let received = self.receive(keys, |message| {
             let mut answers = answers(message, keys.len());
             answered += answers.len();
             answers.iter_mut().for_each(|(entry, _)| *entry += first);
-            early.give(&mut answers);
+            give(&mut answers);
         });
         let ended = match timeout(PEER_CHUNK_TIMEOUT, received).await {
             Ok(Err(status)) if is_late(&status) => None,
@@ -326,7 +342,7 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 /// Returns the answers of a message, by their index in a call of `count` chunks.
-fn answers(message: GetChunksResponse, count: usize) -> Vec<(usize, LoadedOne<PeerCalls>)> {
+fn answers(message: GetChunksResponse, count: usize) -> Answers {
     let GetChunksResponse { chunks, missing, not_local, failed } = message;
     let found = chunks.into_iter().map(|found| (found.index, chunk(found).map(Some)));
     let missing = missing.into_iter().map(|index| (index, Ok(None)));

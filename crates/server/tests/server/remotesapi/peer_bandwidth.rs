@@ -19,10 +19,10 @@ use super::{
 };
 
 /// Number and length of the table files.
-const FILES: u64 = 1_000;
-const FILE_BYTES: usize = 20 << 10;
+const FILES: u64 = 600;
+const FILE_BYTES: usize = 10 << 10;
 /// Bytes per second of the link of each server: few enough for two cores to fill three of them.
-const LINK: u64 = 8 << 20;
+const LINK: u64 = 2 << 20;
 /// Downloads at once, as of four clients of Dolt.
 const DOWNLOADS: usize = 12;
 
