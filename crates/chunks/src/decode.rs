@@ -18,7 +18,7 @@ use crate::{
     limits::{CHUNK_BYTES_MAX, DICTIONARY_BYTES_MAX},
 };
 
-pub(crate) use snappy::record_of;
+pub use snappy::record_of;
 
 /// Length of the CRC-32C after a record's snappy block.
 pub(crate) const CRC_BYTES: usize = 4;
@@ -109,6 +109,11 @@ impl Stored {
         Ok(Self { encoding: Encoding::Snappy, bytes, record: span })
     }
 
+    /// Takes bytes of a chunk that come from elsewhere than a file, without the CRC of a record.
+    pub fn without_crc(encoding: Encoding, bytes: Bytes) -> Self {
+        Self { encoding, bytes, record: Bytes::new() }
+    }
+
     /// Returns the contents, which are not yet verified against an address. `dictionary` is that of
     /// the location, if it has one.
     ///
@@ -142,15 +147,17 @@ impl Stored {
         }
     }
 
-    /// Returns the chunk as a classic record: a snappy block and its CRC. A zstd frame is decoded
-    /// and compressed again.
+    /// Returns the chunk as a classic record: a snappy block and its CRC. A zstd frame, and a block
+    /// that came without its CRC, is decoded and compressed again.
     ///
     /// # Errors
-    /// Those of [`Stored::decode`], for a zstd frame.
+    /// Those of [`Stored::decode`], for what is decoded.
     pub fn to_record(&self, dictionary: Option<&Dictionary>) -> Result<Bytes, FormatError> {
         match self.encoding {
-            Encoding::Snappy => Ok(self.record.clone()),
-            Encoding::Zstd => record_of(&self.decode(dictionary)?).map(Bytes::from),
+            Encoding::Snappy if !self.record.is_empty() => Ok(self.record.clone()),
+            Encoding::Snappy | Encoding::Zstd => {
+                record_of(&self.decode(dictionary)?).map(Bytes::from)
+            }
         }
     }
 }

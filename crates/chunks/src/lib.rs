@@ -53,7 +53,7 @@ mod references;
 pub mod write;
 
 pub use address::{AddressError, ChunkAddress, FileId};
-pub use decode::{Dictionary, Encoding, Stored, check};
+pub use decode::{Dictionary, Encoding, Stored, check, record_of};
 pub use error::FormatError;
 pub use index::{ChunkLocation, FileKind, Span, TableIndex};
 pub use limits::{

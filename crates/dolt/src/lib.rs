@@ -21,6 +21,8 @@
 //! * **Certainty.** The store verifies a chunk against its address before it returns it, and again
 //!   whenever other bytes may have taken its place on disk. A chunk does not exist if no file holds
 //!   it after a refresh that began after the request; if that refresh fails, so does the request.
+//! * **Peers.** What is not on local disk and in a file of another cache ([`Peers`]) the store asks
+//!   of that cache before the object store. A request of a peer it answers itself.
 //! * **Without waiting.** [`Store::try_get`] and [`Store::try_has`] take no lock that is held for
 //!   long and touch no device. They leave to the runtime what takes long to decode.
 //! * **Permissions**: reading objects is enough (`s3:GetObject`). Listing (`s3:ListBucket`) is
@@ -41,6 +43,7 @@ mod jobs;
 mod lifecycle;
 pub mod limits;
 mod object_source;
+mod peers;
 mod read;
 mod serve;
 mod set;
@@ -54,13 +57,14 @@ pub use busload_chunks::{ChunkAddress, FileId, FileKind, Span};
 pub use busload_dynamo::{TableStats as DynamoStats, Tables as DynamoTables};
 pub use error::Error;
 pub use lifecycle::StoreStatus;
+pub use peers::{PeerAnswer, PeerQuestion, Peers};
 pub use read::{
     chunk::{Chunk, DictionaryId, Form},
     many::ManyReads,
 };
 pub use serve::{Located, Location, file_bytes::FileBytes};
 pub use set::{OpenStore, SetSettings, SetStats, StoreSet, template::StoreTemplate};
-pub use settings::{Attempt, Occasion, Request, Settings};
+pub use settings::{Attempt, Occasion, Request, Requester, Settings};
 pub use stats::StoreStats;
 pub use store::Store;
 pub use versions::{table_file::TableFile, version::Snapshot};

@@ -3,6 +3,7 @@
 //! ```text
 //!  Reader::try_get --> memory cache, else Version::find --> FileChunkReader::try_read  never waits
 //!  Reader::get ------> try_get, else Version::locate --> FileChunkReader::read_verified
+//!                      `--> PeerReader, for a file of another cache
 //!  ManyReads --------> like get, with Windows of reads sorted by file and offset
 //! ```
 
@@ -13,5 +14,6 @@ pub(crate) mod file_chunk_reader;
 pub(crate) mod known_corruption;
 pub(crate) mod many;
 pub(crate) mod memory_cache;
+pub(crate) mod peer_reader;
 pub(crate) mod reader;
 pub(crate) mod window;

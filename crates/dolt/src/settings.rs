@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -9,7 +10,7 @@ use busload_dynamo::Tables;
 use busload_objects::Environment;
 use tokio::runtime::Handle;
 
-use crate::{Error, Form};
+use crate::{Error, Form, Peers};
 
 /// Settings of one served store.
 #[derive(Clone)]
@@ -44,6 +45,8 @@ pub struct Settings {
     pub environment: Environment,
     /// Occasion for which the store is open.
     pub occasion: Occasion,
+    /// Caches of the same stores beside this one; without any this process owns every file.
+    pub peers: Option<Arc<dyn Peers>>,
     /// Runtime for everything that waits.
     pub runtime: Handle,
 }
@@ -76,8 +79,20 @@ pub struct Request {
     pub form: Form,
     /// True to read from local disk only.
     pub local_only: bool,
+    /// Sender of the request.
+    pub requester: Requester,
     /// Time at which the request fails.
     pub deadline: Instant,
+}
+
+/// Sender of a request. A peer's request is answered here and never passed on, so that requests go
+/// in no circle even if peers disagree about who owns a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requester {
+    /// A client, for whom peers may be asked.
+    Client,
+    /// Another cache, which takes this one for the owner of the file.
+    Peer,
 }
 
 /// Outcome of an attempt without waiting.

@@ -18,6 +18,8 @@ pub struct StoreStats {
     pub local: u64,
     /// Requests answered with bytes of the object store.
     pub remote: u64,
+    /// Requests answered with a chunk that the peer which owns its file sent.
+    pub peers: u64,
     /// Requests for chunks that do not exist.
     pub absent: u64,
     /// Requests that failed. A chunk that is not on local disk is no failure.
@@ -57,6 +59,7 @@ pub(crate) enum Origin {
     Memory,
     Disk,
     Store,
+    Peer,
 }
 
 /// Counters of reads. A read counts once, when it ends, so the sum is the number of reads.
@@ -65,6 +68,7 @@ pub(crate) struct Counters {
     memory_hits: AtomicU64,
     local: AtomicU64,
     remote: AtomicU64,
+    peers: AtomicU64,
     absent: AtomicU64,
     errors: AtomicU64,
     not_local: AtomicU64,
@@ -76,6 +80,7 @@ impl Counters {
             Origin::Memory => &self.memory_hits,
             Origin::Disk => &self.local,
             Origin::Store => &self.remote,
+            Origin::Peer => &self.peers,
         };
         counter.fetch_add(1, Relaxed);
     }
@@ -95,11 +100,12 @@ impl Counters {
             memory_hits: self.memory_hits.load(Relaxed),
             local: self.local.load(Relaxed),
             remote: self.remote.load(Relaxed),
+            peers: self.peers.load(Relaxed),
             absent: self.absent.load(Relaxed),
             errors: self.errors.load(Relaxed),
             ..StoreStats::default()
         };
-        let found = stats.memory_hits + stats.local + stats.remote;
+        let found = stats.memory_hits + stats.local + stats.remote + stats.peers;
         stats.requests = found + stats.absent + stats.errors + self.not_local.load(Relaxed);
         stats
     }

@@ -98,8 +98,9 @@ impl Store {
     pub(crate) fn start_at(settings: Settings, remote: Arc<Remote>, shared: &SharedParts) -> Self {
         let cache = shared.cache.clone();
         let on_disk = cache.open_store(remote.url());
-        let source = ObjectSource::new(&settings.url, remote, cache);
-        let Settings { name, runtime, .. } = settings;
+        let filter = fill_filter(&settings);
+        let source = ObjectSource::new(&settings.url, remote, cache, filter);
+        let Settings { name, runtime, peers, .. } = settings;
         let item = source.remote.item().map(|address| settings.tables.reader(address, &runtime));
         let lifecycle = Arc::new(Lifecycle::new(name, source.remote.url(), runtime));
         let versions = Arc::new(Versions::new(lifecycle.clone()));
@@ -112,7 +113,7 @@ impl Store {
             file_chunks.clone(),
             prefetcher.clone(),
         ));
-        let reader = Reader::new(versions.clone(), file_chunks.clone(), references.clone());
+        let reader = Reader::new(versions.clone(), file_chunks.clone(), references.clone(), peers);
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
@@ -145,13 +146,6 @@ impl Store {
     /// Returns the URL of the object store, for messages.
     pub fn url(&self) -> &str {
         self.parts.lifecycle.url()
-    }
-
-    /// Brings only these table files to local disk from now on; the answer may change with time.
-    /// Called once, before the store is used. `is_wanted` must not block.
-    pub fn fill_only(&self, is_wanted: impl Fn(&FileId) -> bool + Send + Sync + 'static) {
-        let filter = FillFilter::new(move |meta| file_id(meta).is_none_or(|id| is_wanted(&id)));
-        self.parts.source.cache.fill_only(filter);
     }
 
     /// Waits for the first attempt to open the store, or for a later one that succeeded.
@@ -208,8 +202,8 @@ impl Store {
         address: ChunkAddress,
         request: Request,
     ) -> Result<Option<Chunk>, Error> {
-        let request = ReadRequest::new(address, Wanted::Chunk(request.form), request);
-        Ok(self.parts.reader.get(request).await?.map(Decoded::into_chunk))
+        let read = ReadRequest::new(address, Wanted::Chunk(request.form), request);
+        Ok(self.parts.reader.get(read, request.requester).await?.map(Decoded::into_chunk))
     }
 
     /// Reads many chunks; neighbours in a file share ranged reads.
@@ -263,8 +257,8 @@ impl Store {
         address: ChunkAddress,
         request: Request,
     ) -> Result<Option<u64>, Error> {
-        let request = ReadRequest::new(address, Wanted::Length, request);
-        Ok(self.parts.reader.get(request).await?.map(Decoded::into_length))
+        let read = ReadRequest::new(address, Wanted::Length, request);
+        Ok(self.parts.reader.get(read, request.requester).await?.map(Decoded::into_length))
     }
 
     /// Reads a dictionary by the name that [`Chunk::Zstd`] gives.
@@ -428,6 +422,13 @@ pub(crate) struct SharedParts {
 /// Returns the memory budget of stores that are being opened.
 pub(crate) fn opening_budget() -> Arc<MemoryBudget> {
     Arc::new(MemoryBudget::new(OPENING_BYTES_MAX))
+}
+
+/// Returns the filter by which a store brings the files of its peers to no disk.
+fn fill_filter(settings: &Settings) -> FillFilter {
+    let Some(peers) = settings.peers.clone() else { return FillFilter::default() };
+    let name = settings.name.clone();
+    FillFilter::new(move |meta| file_id(meta).is_none_or(|id| peers.is_mine(&name, &id)))
 }
 
 /// Returns the id with which the name of a table file's object begins.

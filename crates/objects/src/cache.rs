@@ -66,18 +66,24 @@ impl Cache {
         Arc::new(Self { disk, runtime, objects: Registry::default(), context })
     }
 
-    /// Returns the handle of an object, the same one for as long as anybody has it.
+    /// Returns the handle of an object, the same one for as long as anybody has it. Reads and
+    /// streams bring it to disk.
     pub fn object(self: &Arc<Self>, remote: &Arc<Remote>, meta: &ObjectMeta) -> Arc<Object> {
-        self.objects.get_or_insert(remote.url(), meta, || {
-            let disk = self.disk.as_ref().map(|disk| disk.object(remote.url(), meta));
-            Arc::new(Object::new(&self.context, remote, meta, disk))
-        })
+        self.filtered_object(remote, meta, &FillFilter::default())
     }
 
-    /// Brings only these objects to disk from now on. Called once, before the first read.
-    pub fn fill_only(&self, filter: FillFilter) {
-        // The first filter stays.
-        let _ = self.context.filter.set(filter);
+    /// Returns the handle of an object as [`Cache::object`] does, which reads and streams bring to
+    /// disk while the filter of its store says so.
+    pub fn filtered_object(
+        self: &Arc<Self>,
+        remote: &Arc<Remote>,
+        meta: &ObjectMeta,
+        filter: &FillFilter,
+    ) -> Arc<Object> {
+        self.objects.get_or_insert(remote.url(), meta, || {
+            let disk = self.disk.as_ref().map(|disk| disk.object(remote.url(), meta));
+            Arc::new(Object::new((&self.context, filter), remote, meta, disk))
+        })
     }
 
     /// Opens a store: until its last handle is dropped, its sidecars are not evicted and its floor

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use crate::{
     Error, ObjectMeta, Progress, Remote,
-    cache::CacheContext,
+    cache::{CacheContext, FillFilter},
     disk::{DiskObject, EXTENT_DATA_BYTES},
     fetch::FetchTable,
     fill::Warming,
@@ -44,6 +44,7 @@ pub(crate) struct ObjectCore {
     /// The part of the object on disk; none if the cache has no disk.
     pub(crate) disk: Option<Arc<DiskObject>>,
     pub(crate) cache: Arc<CacheContext>,
+    filter: FillFilter,
     fetches: Mutex<FetchTable>,
     has_handle: AtomicBool,
     /// Streams that bypass the disk now.
@@ -53,7 +54,7 @@ pub(crate) struct ObjectCore {
 impl Object {
     /// Makes a handle; without a `disk` nothing of the object is cached.
     pub(crate) fn new(
-        cache: &Arc<CacheContext>,
+        (cache, filter): (&Arc<CacheContext>, &FillFilter),
         remote: &Arc<Remote>,
         meta: &ObjectMeta,
         disk: Option<Arc<DiskObject>>,
@@ -63,6 +64,7 @@ impl Object {
             remote: Arc::clone(remote),
             disk,
             cache: Arc::clone(cache),
+            filter: filter.clone(),
             fetches: Mutex::default(),
             has_handle: AtomicBool::new(true),
             bypassing: AtomicUsize::new(0),
@@ -93,7 +95,7 @@ impl Object {
         self.core.is_present(&range)
     }
 
-    /// Returns whether reads and streams bring the object to disk: the filter of the cache decides.
+    /// Returns whether reads and streams bring the object to disk: the filter of its store decides.
     pub fn is_filled(&self) -> bool {
         self.core.is_filled()
     }
@@ -165,7 +167,7 @@ impl ObjectCore {
     }
 
     pub(crate) fn is_filled(&self) -> bool {
-        self.cache.filter.get().is_none_or(|filter| filter.is_wanted(&self.meta))
+        self.filter.is_wanted(&self.meta)
     }
 
     /// Number of extents of the object.

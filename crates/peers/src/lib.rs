@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  list or DNS --handle_listed--> Membership --view--> View: owner(store, file) --> Me | Peer(url)
-//!  probes, calls                    ^      |
-//!     --handle_answered, _failed----+      +--poll_probe--> the peer to ask next
+//!  probes: handle_answered,         ^      |
+//!    _failed, _refused, _cut_off, --+      +--poll_probe--> the peer to ask next
+//!    _disconnected
 //! ```
 //!
 //! | module | holds |

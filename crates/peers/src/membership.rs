@@ -3,7 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    limits::{FAILURES_UNTIL_SUSPECT, PEER_COUNT_MAX, PROBE_INTERVAL, PROBE_JITTER_DIVISOR},
+    limits::{
+        FAILURES_UNTIL_SUSPECT, PEER_COUNT_MAX, PROBE_AGAIN_AFTER, PROBE_CUT_OFF_AFTER,
+        PROBE_INTERVAL, PROBE_JITTER_DIVISOR,
+    },
     view::{Owner, View},
 };
 
@@ -42,6 +45,8 @@ struct Peer {
     url: String,
     /// Failures since the last answer.
     failures: u32,
+    /// Time of the last probe; none before the first.
+    probed_at: Option<Duration>,
     probe_at: Duration,
 }
 
@@ -78,14 +83,14 @@ impl Membership {
         let known = std::mem::take(&mut self.peers);
         let peer = |url: String| match known.binary_search_by(|peer| peer.url.cmp(&url)) {
             Ok(index) => known[index].clone(),
-            Err(_) => Peer { url, failures: 0, probe_at: now },
+            Err(_) => Peer { url, failures: 0, probed_at: None, probe_at: now },
         };
         self.peers = urls.into_iter().map(peer).collect();
         self.renew_view();
         Ok(())
     }
 
-    /// Notes that a peer answered a probe or a call: it owns its files again.
+    /// Notes that a peer answered a probe: it owns its files again.
     pub fn handle_answered(&mut self, url: &str) {
         let Some(peer) = self.peer(url) else { return };
         let was_suspect = peer.is_suspect();
@@ -95,15 +100,33 @@ impl Membership {
         }
     }
 
-    /// Notes that a peer did not answer a probe or a call. After [`FAILURES_UNTIL_SUSPECT`] in a
+    /// Notes that a peer did not answer a probe. After [`FAILURES_UNTIL_SUSPECT`] in a
     /// row it is suspect, and the next in rank owns its files.
     pub fn handle_failed(&mut self, url: &str) {
-        let Some(peer) = self.peer(url) else { return };
-        let was_suspect = peer.is_suspect();
-        peer.failures = peer.failures.saturating_add(1);
-        if !was_suspect && peer.is_suspect() {
-            self.renew_view();
-        }
+        self.add_failures(url, 1);
+    }
+
+    /// Notes that nobody listens at a peer's address: it is suspect at once.
+    pub fn handle_refused(&mut self, url: &str) {
+        self.add_failures(url, FAILURES_UNTIL_SUSPECT);
+    }
+
+    /// Notes that a peer ended a connection on which it was to answer: a failure, after which it is
+    /// probed again at once unless it is suspect. Returns whether it is.
+    pub fn handle_cut_off(&mut self, url: &str, now: Duration) -> bool {
+        self.add_failures(url, 1);
+        let Some(peer) = self.peer(url).filter(|peer| !peer.is_suspect()) else { return false };
+        peer.probe_at = peer.probe_at.min(now + PROBE_CUT_OFF_AFTER);
+        true
+    }
+
+    /// Notes that a peer ended a connection: it is probed at once, as its process may have ended.
+    /// Returns whether it is on the list.
+    pub fn handle_disconnected(&mut self, url: &str, now: Duration) -> bool {
+        let Some(peer) = self.peer(url) else { return false };
+        let earliest = peer.probed_at.map_or(now, |at| at + PROBE_AGAIN_AFTER);
+        peer.probe_at = peer.probe_at.min(earliest.max(now));
+        true
     }
 
     /// Returns a peer to probe now and plans its next probe; none if no probe is due. `random` is
@@ -113,6 +136,7 @@ impl Membership {
         let peer = peer.min_by_key(|peer| peer.probe_at)?;
         let jitter = PROBE_INTERVAL / PROBE_JITTER_DIVISOR;
         let moved = jitter.mul_f64(f64::from(random) / f64::from(u32::MAX));
+        peer.probed_at = Some(now);
         peer.probe_at = now + PROBE_INTERVAL - jitter / 2 + moved;
         Some(peer.url.clone())
     }
@@ -130,6 +154,15 @@ impl Membership {
     /// Returns the view of this moment.
     pub fn view(&self) -> &Arc<View> {
         &self.view
+    }
+
+    fn add_failures(&mut self, url: &str, failures: u32) {
+        let Some(peer) = self.peer(url) else { return };
+        let was_suspect = peer.is_suspect();
+        peer.failures = peer.failures.saturating_add(failures);
+        if !was_suspect && peer.is_suspect() {
+            self.renew_view();
+        }
     }
 
     fn peer(&mut self, url: &str) -> Option<&mut Peer> {

@@ -56,6 +56,11 @@ impl View {
         }
     }
 
+    /// Returns the URLs of the peers that own files, without this process.
+    pub fn alive(&self) -> impl Iterator<Item = &str> {
+        self.alive.iter().map(|(url, _)| url.as_str())
+    }
+
     /// Returns whether a table file belongs to this process.
     pub fn is_mine(&self, store: &str, file: &[u8; 20]) -> bool {
         self.owner(store, file) == Owner::Me

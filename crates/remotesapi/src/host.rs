@@ -27,6 +27,10 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// everything is this server's.
     fn peers(&self) -> Arc<View>;
 
+    /// Returns what [`Host::peers`] returns, once it is known of each peer that may just have ended
+    /// whether it answers; soon in any case.
+    fn settled_peers(&self) -> BoxFuture<'_, Arc<View>>;
+
     /// Returns the repository of a name that [`Host::repositories`] need not list, because its
     /// store is opened when it is asked for; none if there is no such name. Does not wait.
     fn open_repository(&self, name: &str) -> Result<Option<Arc<Repository>>, Error>;

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use busload_calls::{CallMemory, Reservation, check_memory};
-use busload_dolt::{ChunkAddress, Form, Request as ReadRequest};
+use busload_dolt::{ChunkAddress, Form, Request as ReadRequest, Requester};
 use busload_proto::remotesapi::{
     AddTableFilesRequest, AddTableFilesResponse, CommitRequest, CommitResponse, Feature,
     GetDownloadLocsRequest, GetDownloadLocsResponse, GetRepoMetadataRequest,
@@ -207,7 +207,12 @@ async fn absent(target: Target, addresses: Vec<ChunkAddress>) -> Result<Vec<i32>
     let asked = target.clone();
     let work = async move {
         let deadline = asked.deadline().of_batch();
-        let request = ReadRequest { form: Form::Contents, local_only: false, deadline };
+        let request = ReadRequest {
+            form: Form::Contents,
+            local_only: false,
+            requester: Requester::Client,
+            deadline,
+        };
         let present = asked.within_deadline(asked.store().has_many(&addresses, request)).await?;
         let absent = (0..).zip(present).filter(|(_, is_present)| !is_present);
         Ok(absent.map(|(index, _)| index).collect())

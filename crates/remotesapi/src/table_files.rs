@@ -25,7 +25,8 @@ const URL_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Returns the root and the table files of the current version, including those of the old
 /// generation and of the appendix. A file that the manifest names several times is listed once.
 pub async fn list(target: &Target) -> Result<ListTableFilesResponse, Refusal> {
-    let (urls, snapshot) = (target.urls()?, target.snapshot().await?);
+    let snapshot = target.snapshot().await?;
+    let urls = target.settled_urls().await?;
     let mut known = HashSet::new();
     let mut table_file_info = Vec::new();
     for file in &snapshot.files {
@@ -46,7 +47,7 @@ pub async fn list(target: &Target) -> Result<ListTableFilesResponse, Refusal> {
 
 /// Returns the URL of a table file of the current version, or of one replaced a short while ago.
 pub async fn url(target: &Target, file_id: &str) -> Result<RefreshTableFileUrlResponse, Refusal> {
-    let urls = target.urls()?;
+    let urls = target.settled_urls().await?;
     let id: FileId = file_id.parse().map_err(|_| {
         Refusal::invalid_argument(format!(
             "file_id: expected 32 characters of 0-9a-v, got `{}`",

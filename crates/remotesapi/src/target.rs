@@ -249,6 +249,12 @@ impl Target {
         task::run(self.host.runtime(), work).await
     }
 
+    /// Returns the builder of the repository's URLs, which name no peer that has just ended: a
+    /// client whose download was cut off asks again at once.
+    pub async fn settled_urls(&self) -> Result<UrlBuilder, Refusal> {
+        Ok(UrlBuilder { peers: self.host.settled_peers().await, ..self.urls()? })
+    }
+
     /// Returns the builder of the repository's URLs.
     pub fn urls(&self) -> Result<UrlBuilder, Refusal> {
         let base = self.base.clone().ok_or_else(|| {

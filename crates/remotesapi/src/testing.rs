@@ -13,6 +13,10 @@ use std::{
 use axum::http::HeaderMap;
 use busload_dolt::{ChunkAddress, Error, Occasion, Settings, Store};
 use busload_peers::View;
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tonic::Extensions;
@@ -105,6 +109,10 @@ impl Host for TestHost {
 
     fn peers(&self) -> Arc<View> {
         Arc::clone(&self.peers.lock().unwrap())
+    }
+
+    fn settled_peers(&self) -> BoxFuture<'_, Arc<View>> {
+        ready(self.peers()).boxed()
     }
 
     fn open_repository(&self, _name: &str) -> Result<Option<Arc<Repository>>, Error> {
@@ -215,6 +223,7 @@ fn settings(name: &str, url: &str, runtime: Handle) -> Settings {
         hedge: true,
         grace_period: Duration::from_secs(600),
         occasion: Occasion::Configured,
+        peers: None,
         tables: busload_dolt::DynamoTables::default(),
         environment: Arc::new(|_| None),
         runtime,

@@ -18,7 +18,9 @@ use std::{
     time::Duration,
 };
 
-use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Occasion, Request, Settings, Store};
+use busload_dolt::{
+    Chunk, ChunkAddress, DynamoTables, Form, Occasion, Request, Requester, Settings, Store,
+};
 use busload_proto::v1::{GetChunkRequest, chunks_client::ChunksClient};
 use bytes::Bytes;
 use tokio::{runtime::Handle, sync::OnceCell, time::timeout};
@@ -110,7 +112,12 @@ impl OwnStore {
     async fn get(&self, address: ChunkAddress) -> Result<Option<Bytes>, Failure> {
         let store = self.store.get_or_try_init(async || self.open().await).await?;
         let deadline = (tokio::time::Instant::now() + STORE_TIMEOUT).into_std();
-        let request = Request { form: Form::Contents, local_only: false, deadline };
+        let request = Request {
+            form: Form::Contents,
+            local_only: false,
+            requester: Requester::Client,
+            deadline,
+        };
         match store.get(address, request).await? {
             Some(Chunk::Contents(contents)) => Ok(Some(contents)),
             Some(other) => Err(format!("expected contents, got {other:?}").into()),
@@ -133,6 +140,7 @@ impl OwnStore {
             hedge: true,
             grace_period: Duration::from_secs(60),
             occasion: Occasion::Configured,
+            peers: None,
             tables: DynamoTables::default(),
             environment: Arc::new(|name: &str| env::var(name).ok()),
             runtime: Handle::current(),

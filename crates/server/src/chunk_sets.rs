@@ -51,12 +51,15 @@ impl ChunkSet {
         settings: &StoresSettings,
         runtime: &Handle,
         dynamo: DynamoTables,
+        peers: Option<Arc<dyn busload_dolt::Peers>>,
     ) -> Result<Self, Failure> {
         let pattern = settings.pattern.text();
         log::info!("stores {pattern}: {}", settings.describe());
         let checked = settings.check_url(runtime.clone());
         checked.map_err(|error| Failure::usage(format!("stores {pattern}: {error}")))?;
-        let set = StoreSet::start(settings.of_set(runtime.clone(), dynamo));
+        let mut of_set = settings.of_set(runtime.clone(), dynamo);
+        of_set.store.peers = peers;
+        let set = StoreSet::start(of_set);
         let set =
             set.map_err(|error| Failure::run(format!("cannot start stores {pattern}: {error}")))?;
         Ok(Self { settings: settings.clone(), set, times: Arc::default() })

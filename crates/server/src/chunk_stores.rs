@@ -95,7 +95,8 @@ static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 impl ChunkStores {
     /// Starts to open all stores. Fails on a setting that makes no sense, or when another process
     /// uses a cache's directory.
-    /// With peers the files of others are not brought to this disk.
+    /// With peers the files of others are not brought to this disk, and their chunks are asked of
+    /// their owners.
     pub fn start(
         settings: &[ChunksSettings],
         by_pattern: &[StoresSettings],
@@ -109,7 +110,8 @@ impl ChunkStores {
         }
         for settings in by_pattern {
             let runtime = stores.start_runtime()?;
-            stores.sets.push(Arc::new(ChunkSet::start(settings, &runtime, stores.dynamo.clone())?));
+            let set = ChunkSet::start(settings, &runtime, stores.dynamo.clone(), stores.peers())?;
+            stores.sets.push(Arc::new(set));
         }
         stores
             .sets
@@ -122,12 +124,12 @@ impl ChunkStores {
     pub fn open_table(&self, settings: &ChunksSettings) -> Result<Arc<ChunkTable>, Failure> {
         log::info!("table {}: {}", settings.name, settings.describe());
         let runtime = self.start_runtime()?;
-        let store = start_store(settings, &runtime, self.dynamo.clone())?;
-        if let Some(peers) = self.peers.clone() {
-            let name = settings.name.clone();
-            store.fill_only(move |file| peers.view().is_mine(&name, &file.0));
-        }
+        let store = start_store(settings, &runtime, self.dynamo.clone(), self.peers())?;
         ChunkTable::start(settings, store, &runtime).map(Arc::new)
+    }
+
+    fn peers(&self) -> Option<Arc<dyn busload_dolt::Peers>> {
+        Some(self.peers.clone()?)
     }
 
     /// Serves a table from now on, in the place of the one of its name if there is one.
@@ -314,11 +316,13 @@ pub fn start_store(
     settings: &ChunksSettings,
     runtime: &Handle,
     dynamo: DynamoTables,
+    peers: Option<Arc<dyn busload_dolt::Peers>>,
 ) -> Result<Store, Failure> {
     let name = &settings.name;
     let checked = settings.check_url(runtime.clone());
     checked.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
-    let started = Store::start(settings.of_store(runtime.clone(), dynamo));
+    let settings = settings.of_store(runtime.clone(), dynamo);
+    let started = Store::start(busload_dolt::Settings { peers, ..settings });
     started.map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))
 }
 

@@ -46,7 +46,7 @@ use std::{
 
 use tokio::runtime::{Builder, Runtime};
 
-pub use access::{Access, TokenSender, basic};
+pub use access::{Access, PeerSender, TokenSender, basic};
 pub use front::Front;
 pub use front_metrics::FrontMetrics;
 pub use limits::CONNECTION_COUNT_LIMIT;

@@ -5,55 +5,146 @@
 //! ```text
 //!  list, or DNS every RESOLVE_INTERVAL --+
 //!                                        +--> Membership --> View --> URLs for Dolt, fills
-//!  GET /healthz of each, jittered -------+
+//!  GET /healthz of each, jittered -------+                    |
+//!  reads of chunk stores ---------- ask ----------------------+--> PeerClient of the owner
 //! ```
 //!
-//! Everything runs on the runtime of HTTP, in one task that starts bounded probes. A name that does
+//! The search runs on the runtime of HTTP, in one task that starts bounded probes; clients of peers
+//! run on the runtime of chunk stores. A name that does
 //! not resolve leaves the list as it was. Without the setting `peers` there is no task, and every
 //! file is this process's own.
 
+mod client;
 pub mod limits;
+mod metrics;
 mod probe;
 
 use std::{
+    collections::{HashMap, HashSet},
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use busload_dolt::{FileId, PeerAnswer, PeerQuestion};
 use busload_io::{Clock, RealClock};
-use busload_peers::{Membership, View};
+use busload_peers::{Membership, Owner, View};
 use tokio::{
     net::lookup_host,
-    sync::Semaphore,
+    sync::{Notify, Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
 
-use self::limits::{PROBES_AT_ONCE_MAX, RESOLVE_INTERVAL, RESOLVE_TIMEOUT};
-use crate::config::{PeerList, PeerSettings};
+pub use self::metrics::{PeerMetrics, PeerOutcome};
+use self::{
+    client::PeerClient,
+    limits::{
+        PROBE_WATCH_TIME, PROBES_AT_ONCE_MAX, RESOLVE_INTERVAL, RESOLVE_TIMEOUT, SETTLE_TIME_MAX,
+    },
+    probe::{Probe, probe},
+};
+use crate::{
+    config::{PeerList, PeerSettings},
+    http::Access,
+};
 
 /// Peers of this process, shared by all that ask who owns a file.
-#[derive(Debug)]
 pub struct Peers {
     settings: PeerSettings,
     membership: Mutex<Membership>,
     clock: RealClock,
+    /// Peers that have ended a connection and are to be probed, by URL.
+    unsettled: watch::Sender<HashSet<String>>,
+    /// Wakes the task that probes when there is another one.
+    disconnected: Notify,
+    /// Check of credentials, which also makes those of this server for its peers.
+    access: Access,
+    /// Clients of peers by URL; none for a URL that no client can use.
+    clients: Mutex<HashMap<String, Option<Arc<PeerClient>>>>,
+    metrics: Arc<PeerMetrics>,
 }
 
 impl Peers {
     /// Starts with the peers of the list, or alone until DNS has answered.
-    pub fn new(settings: PeerSettings) -> Arc<Self> {
+    pub fn new(settings: PeerSettings, access: Access) -> Arc<Self> {
         let mut membership = Membership::new(&settings.me);
         if let PeerList::Urls(urls) = &settings.list {
             let listed = membership.handle_listed(urls.clone(), Duration::ZERO);
             listed.expect("the configuration has checked the length of the list");
         }
-        Arc::new(Self { settings, membership: Mutex::new(membership), clock: RealClock::new() })
+        Arc::new(Self {
+            settings,
+            membership: Mutex::new(membership),
+            clock: RealClock::new(),
+            unsettled: watch::Sender::default(),
+            disconnected: Notify::new(),
+            access,
+            clients: Mutex::default(),
+            metrics: Arc::default(),
+        })
+    }
+
+    /// Returns the counters of chunks between peers.
+    pub fn metrics(&self) -> &PeerMetrics {
+        &self.metrics
+    }
+
+    /// Returns the client of a peer of this view, on the current tokio runtime.
+    fn client(&self, view: &View, url: &str) -> Option<Arc<PeerClient>> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(url) {
+            return client.clone();
+        }
+        clients.retain(|known, _| view.alive().any(|alive| alive == known));
+        let started = PeerClient::start(url, self.access.clone(), Arc::clone(&self.metrics));
+        let client = match started {
+            Ok(client) => Some(Arc::new(client)),
+            Err(error) => {
+                log::warn!("peer {url}: {error}; its chunks come from the bucket");
+                None
+            }
+        };
+        clients.insert(url.to_owned(), client.clone());
+        client
     }
 
     /// Returns who owns what now.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(self.membership().view())
+    }
+
+    /// Returns who owns what once each peer that has ended a connection is probed again, or after
+    /// [`SETTLE_TIME_MAX`].
+    pub async fn settled(&self) -> Arc<View> {
+        let mut unsettled = self.unsettled.subscribe();
+        // In time or not, the view is the latest.
+        let _ = timeout(SETTLE_TIME_MAX, unsettled.wait_for(HashSet::is_empty)).await;
+        self.view()
+    }
+
+    /// Notes that a peer ended a connection, and has it probed.
+    fn note_disconnected(&self, url: &str) {
+        let mut membership = self.membership();
+        if membership.handle_disconnected(url, self.clock.now()) {
+            self.unsettled.send_modify(|unsettled| _ = unsettled.insert(url.to_owned()));
+            self.disconnected.notify_one();
+        }
+    }
+
+    /// Notes the outcome of a probe.
+    fn probed(&self, url: &str, probe: &Probe) {
+        let mut is_unsettled = false;
+        self.change(|membership| match probe {
+            Probe::Alive(_) => membership.handle_answered(url),
+            Probe::Refused => membership.handle_refused(url),
+            Probe::CutOff => is_unsettled = membership.handle_cut_off(url, self.clock.now()),
+            Probe::Failed => membership.handle_failed(url),
+        });
+        match is_unsettled {
+            true => self.disconnected.notify_one(),
+            false => _ = self.unsettled.send_if_modified(|unsettled| unsettled.remove(url)),
+        }
     }
 
     fn membership(&self) -> MutexGuard<'_, Membership> {
@@ -74,6 +165,26 @@ impl Peers {
     }
 }
 
+impl busload_dolt::Peers for Peers {
+    fn is_mine(&self, store: &str, file: &FileId) -> bool {
+        self.view().is_mine(store, &file.0)
+    }
+
+    fn ask(&self, question: PeerQuestion<'_>) -> Option<Vec<PeerAnswer>> {
+        let view = self.view();
+        match view.owner(question.store, &question.file.0) {
+            Owner::Me => None,
+            Owner::Peer(url) => self.client(&view, url)?.ask(&question),
+        }
+    }
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Peers").field(&self.settings).finish()
+    }
+}
+
 /// Finds peers and probes them for ever.
 pub async fn run(peers: Arc<Peers>) {
     tokio::join!(resolve(&peers), probe_all(&peers));
@@ -91,6 +202,8 @@ async fn resolve(peers: &Peers) {
                         log::warn!("peers: {name}: {error}; the list stays as it was");
                     }
                 });
+                // Nobody probes those that have gone.
+                peers.unsettled.send_modify(HashSet::clear);
             }
             Ok(Err(error)) => log::warn!("peers: {name}: {error}; the list stays as it was"),
             Err(_) => log::warn!(
@@ -112,16 +225,20 @@ async fn probe_all(peers: &Arc<Peers>) {
         let Some(url) = due else {
             let next = peers.membership().next_probe_at().unwrap_or(now + RESOLVE_INTERVAL);
             let wait = next.saturating_sub(now).min(limits::PROBE_TIMEOUT);
-            sleep(wait).await;
+            // Sooner if a connection ends meanwhile.
+            let _ = timeout(wait, peers.disconnected.notified()).await;
             continue;
         };
         let permit = Arc::clone(&permits).acquire_owned().await;
         let peers = Arc::clone(peers);
         probes.spawn(async move {
-            let _permit = permit;
-            match probe::is_alive(&url).await {
-                true => peers.change(|membership| membership.handle_answered(&url)),
-                false => peers.change(|membership| membership.handle_failed(&url)),
+            let probed = probe(&url).await;
+            drop(permit);
+            peers.probed(&url, &probed);
+            if let Probe::Alive(connection) = probed
+                && timeout(PROBE_WATCH_TIME, connection.ended()).await.is_ok()
+            {
+                peers.note_disconnected(&url);
             }
         });
     }

@@ -7,6 +7,7 @@
 
 mod dolt;
 mod dolt_aws;
+mod dolt_peers;
 mod examples;
 mod libraries;
 mod quickstart;
@@ -41,7 +42,7 @@ pub struct Arguments {
     server: Option<PathBuf>,
 }
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "redis-cli",
     "redis-benchmark",
     "python",
@@ -50,6 +51,7 @@ const NAMES: [&str; 16] = [
     "java",
     "dolt",
     "dolt-aws",
+    "dolt-peers",
     "example-python",
     "example-go",
     "example-typescript",
@@ -61,12 +63,13 @@ const NAMES: [&str; 16] = [
 ];
 
 /// Names of the clients that CI runs: those whose libraries are small.
-const NAMES_OF_CI: [&str; 9] = [
+const NAMES_OF_CI: [&str; 10] = [
     "redis-cli",
     "redis-benchmark",
     "python",
     "dolt",
     "dolt-aws",
+    "dolt-peers",
     "example-python",
     "quickstart-memory",
     "quickstart-postgres",
@@ -145,6 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let of_dolt = match name {
             "dolt" => Some(dolt::check as fn(&ClientFolders, &Path) -> Result<Outcome>),
             "dolt-aws" => Some(dolt_aws::check as _),
+            "dolt-peers" => Some(dolt_peers::check as _),
             _ => None,
         };
         if let Some(check) = of_dolt {

@@ -43,7 +43,10 @@ pub(crate) fn decompress(block: &[u8]) -> Result<Bytes, FormatError> {
 }
 
 /// Encodes contents as a classic record: a snappy block and its CRC-32C.
-pub(crate) fn record_of(contents: &[u8]) -> Result<Vec<u8>, FormatError> {
+///
+/// # Errors
+/// [`FormatError::Corrupt`] if the contents are longer than snappy can encode.
+pub fn record_of(contents: &[u8]) -> Result<Vec<u8>, FormatError> {
     let mut record = vec![0; snap::raw::max_compress_len(contents.len()) + CRC_BYTES];
     let length = ENCODER
         .with_borrow_mut(|encoder| encoder.compress(contents, &mut record))

@@ -2,6 +2,7 @@
 
 use busload_chunks::{
     ChunkAddress, ChunkLocation, Dictionary, Encoding, FileId, FormatError, Stored, check,
+    record_of,
 };
 use bytes::Bytes;
 
@@ -121,4 +122,32 @@ impl RawChunk {
             Encoding::Zstd => self.stored.to_record(dictionary),
         }
     }
+}
+
+/// Decodes a chunk that a peer sent, and fails unless the contents hash to the address. The answer
+/// is in the form that a read wants.
+pub(crate) fn decode_sent(
+    sent: Chunk,
+    address: &ChunkAddress,
+    dictionary: Option<&Dictionary>,
+    wanted: Wanted,
+) -> Result<Decoded, FormatError> {
+    let decode =
+        |encoding, bytes: &Bytes| Stored::without_crc(encoding, bytes.clone()).decode(dictionary);
+    let contents = match &sent {
+        Chunk::Contents(bytes) => bytes.clone(),
+        Chunk::Snappy(block) => decode(Encoding::Snappy, block)?,
+        Chunk::Zstd(frame, _) => decode(Encoding::Zstd, frame)?,
+    };
+    check(address, &contents)?;
+    Ok(match wanted {
+        Wanted::Length => {
+            Decoded::Length(u64::try_from(contents.len()).expect("lengths have at most 64 bits"))
+        }
+        Wanted::Chunk(Form::Contents) => Decoded::Chunk(Chunk::Contents(contents)),
+        Wanted::Chunk(Form::Stored) => Decoded::Chunk(sent),
+        Wanted::Chunk(Form::Record) => {
+            Decoded::Chunk(Chunk::Snappy(Bytes::from(record_of(&contents)?)))
+        }
+    })
 }

@@ -4,6 +4,7 @@
 //!  addresses --+-- on local disk, it seems --> read in next(), a turn at a time
 //!              |                                  | not there after all
 //!              +-- in the object store -----------+--> a task: windows of sorted reads --> results
+//!              |     `-- in a file of a peer: rounds of questions, then as the others -----^
 //!              +-- in no file ------------------------> a task: one refresh -------------^
 //! ```
 //!
@@ -14,7 +15,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use busload_chunks::ChunkAddress;
 use busload_objects::ReadOptions;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, future::join, stream::FuturesUnordered};
 use tokio::{
     sync::mpsc::{self, error::TryRecvError},
     task::{JoinSet, coop::consume_budget},
@@ -22,7 +23,10 @@ use tokio::{
 
 use crate::{
     Attempt, Chunk, Error, Form, Request,
-    limits::{LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX, RESULTS_QUEUED_MAX},
+    limits::{
+        LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX, RESULTS_QUEUED_MAX, WINDOW_BYTES_MAX,
+        WINDOW_CHUNKS_MAX,
+    },
     read::{
         decode::{Decoded, Wanted},
         file_chunk_reader::{ReadRequest, origin},
@@ -240,8 +244,7 @@ impl Task {
                 None => absent.push(index),
             }
         }
-        futures_util::future::join(self.read_items(&version, items), self.read_absent(absent))
-            .await;
+        join(self.read_items(&version, items), self.read_absent(absent)).await;
     }
 
     /// Refreshes once for all chunks that no file has, and reads those that a file has then.
@@ -267,7 +270,72 @@ impl Task {
         self.read_items(&version, items).await;
     }
 
+    /// Reads chunks from the peers that own their files, and others as usual.
     async fn read_items(&self, version: &Arc<Version>, mut items: Vec<PlannedRead>) {
+        sort(&mut items);
+        let mut last = None;
+        let (of_peers, own) = items.into_iter().partition(|item| {
+            let file = &item.chunk.file;
+            let asks = match last {
+                Some((serial, asks)) if serial == file.serial => asks,
+                _ => {
+                    !self.request.local_only
+                        && self.reader.peers.asks_for(file, self.request.requester)
+                }
+            };
+            last = Some((file.serial, asks));
+            asks && origin(file, &range(item.location.span)) == Origin::Store
+        });
+        join(self.read_own(version, own), self.read_of_peers(version, of_peers)).await;
+    }
+
+    /// Reads chunks of peers, in rounds of what a window holds. What a peer does not send is read
+    /// as usual.
+    async fn read_of_peers(&self, version: &Arc<Version>, items: Vec<PlannedRead>) {
+        let mut items = items.into_iter().peekable();
+        while let Some(first) = items.next() {
+            let mut bytes = first.bytes();
+            let mut round = vec![first];
+            while round.len() < WINDOW_CHUNKS_MAX
+                && let Some(item) = items.next_if(|item| bytes + item.bytes() <= WINDOW_BYTES_MAX)
+            {
+                bytes += item.bytes();
+                round.push(item);
+            }
+            let missed = self.ask_peers(round).await;
+            self.read_own(version, missed).await;
+        }
+    }
+
+    /// Asks peers for chunks, sorted by file, and returns those that they do not send.
+    async fn ask_peers(&self, round: Vec<PlannedRead>) -> Vec<PlannedRead> {
+        let (mut asked, mut missed) = (FuturesUnordered::new(), Vec::new());
+        for items in round.chunk_by(|one, next| one.chunk.file.serial == next.chunk.file.serial) {
+            let chunks: Vec<_> = items
+                .iter()
+                .map(|item| (item.chunk.clone(), self.read_request(item.index)))
+                .collect();
+            match self.reader.peers.ask(&items[0].chunk.file, &chunks) {
+                Some(reads) => asked.extend(
+                    reads.into_iter().zip(items).map(async |(read, item)| (item, read.await)),
+                ),
+                None => missed.extend_from_slice(items),
+            }
+        }
+        while let Some((item, read)) = asked.next().await {
+            match read {
+                Some(decoded) => {
+                    let found = Ok(Some((decoded, Origin::Peer)));
+                    let found = self.reader.count(&self.address(item.index), found);
+                    self.send(item.index, found).await;
+                }
+                None => missed.push(item.clone()),
+            }
+        }
+        missed
+    }
+
+    async fn read_own(&self, version: &Arc<Version>, mut items: Vec<PlannedRead>) {
         sort(&mut items);
         let Request { local_only, deadline, .. } = self.request;
         let (task, version) = (self.clone(), version.clone());

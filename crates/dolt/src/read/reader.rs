@@ -5,6 +5,7 @@
 //! | no file has the chunk | one refresh that begins now; then the chunk does not exist |
 //! | the bytes are not the chunk | the store again, then other files; then not for a while |
 //! | the object is gone or was replaced | one refresh, which opens the file again |
+//! | a peer owns the file and does not send the chunk | the store |
 //! | the store cannot be reached | nothing: `busload_objects` retries until the deadline |
 
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use tokio::task::coop::consume_budget;
 use super::{
     decode::{Decoded, Wanted},
     file_chunk_reader::{FileChunkReader, ReadRequest, StartedRead},
+    peer_reader::PeerReader,
 };
 use crate::{
-    Attempt, DictionaryId, Error, Request,
+    Attempt, DictionaryId, Error, Peers, Request, Requester,
     fault::Fault,
     lifecycle::Lifecycle,
     limits::{CHUNK_FILES_MAX, LOOKUPS_MAX},
@@ -36,6 +38,7 @@ pub(crate) struct Reader {
     pub versions: Arc<Versions>,
     pub file_chunks: Arc<FileChunkReader>,
     references: Arc<ReferencePrefetcher>,
+    pub peers: PeerReader,
     counters: Counters,
 }
 
@@ -44,8 +47,10 @@ impl Reader {
         versions: Arc<Versions>,
         file_chunks: Arc<FileChunkReader>,
         references: Arc<ReferencePrefetcher>,
+        peers: Option<Arc<dyn Peers>>,
     ) -> Self {
-        Self { versions, file_chunks, references, counters: Counters::default() }
+        let peers = PeerReader::new(peers, file_chunks.clone());
+        Self { versions, file_chunks, references, peers, counters: Counters::default() }
     }
 
     pub fn lifecycle(&self) -> &Arc<Lifecycle> {
@@ -86,7 +91,11 @@ impl Reader {
     }
 
     /// Reads a chunk; none if the store does not hold it. Callable from any thread.
-    pub async fn get(self: &Arc<Self>, request: ReadRequest) -> Result<Option<Decoded>, Error> {
+    pub async fn get(
+        self: &Arc<Self>,
+        request: ReadRequest,
+        requester: Requester,
+    ) -> Result<Option<Decoded>, Error> {
         if let Attempt::Ready(found) = self.try_get(&request.address, request.wanted) {
             // A caller in a loop yields now and then, as with other futures.
             consume_budget().await;
@@ -95,12 +104,27 @@ impl Reader {
         let reader = self.clone();
         let get = async move {
             let found = match reader.versions.opened_for(request.local_only).await {
-                Ok(version) => reader.get_from(version, None, request).await,
+                Ok(version) => reader.get_by_owner(version, request, requester).await,
                 Err(error) => Err(error),
             };
             reader.count(&request.address, found)
         };
         self.lifecycle().run(request.deadline, get).await
+    }
+
+    /// Reads a chunk of a version from the peer that owns its file, or else as usual.
+    async fn get_by_owner(
+        &self,
+        version: Arc<Version>,
+        request: ReadRequest,
+        requester: Requester,
+    ) -> Result<Option<(Decoded, Origin)>, Error> {
+        if let Some(chunk) = version.locate(&request.address)
+            && let Some(decoded) = self.peers.read(&chunk, request, requester).await
+        {
+            return Ok(Some((decoded, Origin::Peer)));
+        }
+        self.get_from(version, None, request).await
     }
 
     /// Reads a chunk from a version, perhaps with a read that was started already; refreshes if no

@@ -48,7 +48,8 @@ impl PlannedRead {
         Self { index, chunk, location }
     }
 
-    fn bytes(&self) -> u64 {
+    /// Returns the stored bytes of the chunk.
+    pub fn bytes(&self) -> u64 {
         u64::from(self.location.span.length)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use busload_chunks::{ChunkAddress, FileSpec, Lookup, Manifest, TableIndex};
+use busload_chunks::{ChunkAddress, ChunkLocation, FileSpec, Lookup, Manifest, TableIndex};
 use tokio::time::Instant;
 
 use crate::versions::{object_names::Naming, table_file::TableFile};
@@ -47,6 +47,13 @@ impl Snapshot {
 pub(crate) struct FileChunk {
     pub file: Arc<TableFile>,
     pub position: u32,
+}
+
+impl FileChunk {
+    /// Returns where the file has the chunk.
+    pub fn location(&self) -> ChunkLocation {
+        self.file.location(self.position)
+    }
 }
 
 /// A snapshot with its lookup, and the files dropped from the manifest that are still within their

@@ -9,6 +9,7 @@ mod item_manifests;
 mod locations;
 mod many;
 mod opening;
+mod peers;
 mod pinned_dictionaries;
 mod prefetch;
 mod references;

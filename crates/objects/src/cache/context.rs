@@ -1,13 +1,13 @@
 //! State that all objects of a cache share.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use tokio::runtime::Handle;
 
-use crate::{CacheStats, cache::FillFilter, fetch::RecentFetches, fill::FillScheduler};
+use crate::{CacheStats, fetch::RecentFetches, fill::FillScheduler};
 
 /// Fills, recent fetches and counters of a cache, shared by its objects.
 #[derive(Debug)]
@@ -17,8 +17,6 @@ pub(crate) struct CacheContext {
     pub(crate) counters: ReadCounters,
     /// Objects with streams that bypass the disk.
     pub(crate) bypassing: AtomicU64,
-    /// Choice of the objects that come to disk; without one all do.
-    pub(crate) filter: OnceLock<FillFilter>,
 }
 
 /// Counters of reads since the start.
@@ -38,7 +36,6 @@ impl CacheContext {
             recent: RecentFetches::default(),
             counters: ReadCounters::default(),
             bypassing: AtomicU64::new(0),
-            filter: OnceLock::new(),
         })
     }
 

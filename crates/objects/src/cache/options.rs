@@ -51,19 +51,21 @@ impl Default for StoreShare {
     }
 }
 
-/// Choice of the objects that reads and streams bring to disk; of others only what is there
-/// already is read from it. The answer may change with time.
-#[derive(Clone)]
-pub struct FillFilter(Arc<dyn Fn(&ObjectMeta) -> bool + Send + Sync>);
+/// Choice of the objects of a store that reads and streams bring to disk; of others only what is
+/// there already is read from it. The answer may change with time. By default all come to disk.
+#[derive(Clone, Default)]
+pub struct FillFilter(Option<Arc<IsWanted>>);
+
+type IsWanted = dyn Fn(&ObjectMeta) -> bool + Send + Sync;
 
 impl FillFilter {
     /// Brings to disk the objects for which `is_wanted` returns true. It must not block.
     pub fn new(is_wanted: impl Fn(&ObjectMeta) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(is_wanted))
+        Self(Some(Arc::new(is_wanted)))
     }
 
     pub(crate) fn is_wanted(&self, object: &ObjectMeta) -> bool {
-        (self.0)(object)
+        self.0.as_ref().is_none_or(|is_wanted| is_wanted(object))
     }
 }
 

@@ -11,8 +11,8 @@ use tokio::{
 };
 
 use crate::{
-    AccessHint, Cache, CacheOptions, Error, Object, Progress, ReadOptions, Reading, Remote,
-    StoreShare,
+    AccessHint, Cache, CacheOptions, Error, FillFilter, Object, Progress, ReadOptions, Reading,
+    Remote, StoreShare,
     disk::EXTENT_DATA_BYTES,
     limits,
     remote::fake::{Answer, Fake, contents},
@@ -86,6 +86,14 @@ impl Bench {
         };
         let object = cache.object(&remote, &meta);
         Self { fake, remote, cache, object, bytes, directory }
+    }
+
+    /// Opens the object again, of a store with this filter.
+    fn filtered(self, filter: &FillFilter) -> Self {
+        let (meta, remote, cache) = (self.object.meta().clone(), self.remote, self.cache);
+        drop(self.object);
+        let object = cache.filtered_object(&remote, &meta, filter);
+        Self { remote, cache, object, ..self }
     }
 
     fn read(&self, range: Range<u64>) -> Reading {

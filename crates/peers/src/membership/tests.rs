@@ -102,3 +102,55 @@ fn probes_are_spread_and_each_peer_gets_one_an_interval() {
     assert_eq!(probed.keys().cloned().collect::<Vec<_>>(), ["b", "c", "d"].map(url));
     assert!(probed.values().all(|count| (90..=115).contains(count)), "{probed:?}");
 }
+
+#[test]
+fn a_peer_where_nobody_listens_is_suspect_at_once() {
+    let mut peers = of(&["a", "b", "c"]);
+    peers.handle_refused(&url("b"));
+    assert_eq!((peers.view().counts().alive, peers.view().counts().suspect), (1, 1));
+    assert_eq!(owners(&peers), owners(&of(&["a", "c"])));
+    peers.handle_answered(&url("b"));
+    assert_eq!(peers.view().counts().alive, 2);
+}
+
+#[test]
+fn a_peer_that_ends_a_connection_is_probed_at_once_and_in_no_loop() {
+    let mut peers = of(&["a", "b"]);
+    let mut now = Duration::ZERO;
+    let probe = |peers: &mut Membership, now| peers.poll_probe(now, 0);
+    assert_eq!(probe(&mut peers, now), Some(url("b")));
+    assert_eq!(probe(&mut peers, now), None);
+    now += PROBE_INTERVAL / 2;
+    assert!(peers.handle_disconnected(&url("b"), now));
+    assert_eq!(peers.next_probe_at(), Some(now));
+    assert_eq!(probe(&mut peers, now), Some(url("b")));
+    // It closes each connection as soon as it has answered.
+    peers.handle_disconnected(&url("b"), now);
+    assert_eq!(
+        (probe(&mut peers, now), peers.next_probe_at()),
+        (None, Some(now + PROBE_AGAIN_AFTER))
+    );
+    // What is due sooner stays so, and a peer that has gone changes nothing.
+    peers.handle_listed([url("c")], now).unwrap();
+    assert!(!peers.handle_disconnected(&url("b"), now + PROBE_INTERVAL));
+    peers.handle_disconnected(&url("c"), now + PROBE_INTERVAL);
+    assert_eq!(peers.next_probe_at(), Some(now));
+}
+
+/// A process that ends closes its connections first, and then the socket that it listens on.
+#[test]
+fn a_peer_that_cuts_probes_off_is_probed_at_once_until_it_is_suspect() {
+    let mut peers = of(&["a", "b"]);
+    let mut now = Duration::ZERO;
+    for _ in 1..FAILURES_UNTIL_SUSPECT {
+        assert_eq!(peers.poll_probe(now, 0), Some(url("b")));
+        assert!(peers.handle_cut_off(&url("b"), now));
+        now += PROBE_CUT_OFF_AFTER;
+        assert_eq!(peers.next_probe_at(), Some(now));
+    }
+    assert_eq!(peers.poll_probe(now, 0), Some(url("b")));
+    assert!(!peers.handle_cut_off(&url("b"), now));
+    assert_eq!(peers.view().counts().suspect, 1);
+    assert!(now + PROBE_INTERVAL / 2 < peers.next_probe_at().unwrap());
+    assert!(!peers.handle_cut_off(&url("gone"), now));
+}

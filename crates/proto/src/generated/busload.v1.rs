@@ -16,6 +16,10 @@ pub struct GetChunkRequest {
     /// Requested form of the chunk.
     #[prost(enumeration = "Form", tag = "4")]
     pub form: i32,
+    /// The sender is a peer, which takes this server for the owner of the chunk's file. The server
+    /// answers from its disk or the object store and asks no peer itself.
+    #[prost(bool, tag = "5")]
+    pub from_peer: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetChunkResponse {
@@ -50,6 +54,9 @@ pub struct GetChunksRequest {
     /// Requested form of the chunks.
     #[prost(enumeration = "Form", tag = "4")]
     pub form: i32,
+    /// As in GetChunkRequest.
+    #[prost(bool, tag = "5")]
+    pub from_peer: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetChunksResponse {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use busload_dolt::{ChunkAddress, Error, Form, Request, Store};
+use busload_dolt::{ChunkAddress, Error, Form, Request, Requester, Store};
 use bytes::Bytes;
 
 use super::{EncodedBundle, EncodingJob};
@@ -37,8 +37,10 @@ async fn read(
     deadline: Instant,
 ) -> Result<Vec<Option<Bytes>>, Error> {
     let mut records = vec![None; addresses.len()];
-    let mut reads =
-        store.get_many(addresses, Request { form: Form::Record, local_only: false, deadline });
+    let mut reads = store.get_many(
+        addresses,
+        Request { form: Form::Record, local_only: false, requester: Requester::Client, deadline },
+    );
     let mut received = Vec::new();
     while reads.next(&mut received).await {
         for (index, outcome) in received.drain(..) {

@@ -149,7 +149,7 @@ fn here(
             runtime.block_on(cache.close());
             drop(cache);
             let dynamo = DynamoTables::default();
-            let store = chunk_stores::start_store(settings, runtime.handle(), dynamo)?;
+            let store = chunk_stores::start_store(settings, runtime.handle(), dynamo, None)?;
             let warmed = runtime.block_on(async {
                 let warmed = cache_work::warm(&store, &mut report).await;
                 store.close().await;

@@ -110,7 +110,7 @@ fn check_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
     for table in tables {
         // Opening the cache would write to it, and a running server may have it open.
         let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
-        let store = chunk_stores::start_store(&settings, runtime.handle(), dynamo.clone())?;
+        let store = chunk_stores::start_store(&settings, runtime.handle(), dynamo.clone(), None)?;
         checks.push((table.name.clone(), check_store(settings, store)));
     }
     Ok(check_all(checks.into_iter(), Ok(runtime)))

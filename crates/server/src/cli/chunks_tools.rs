@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Request, Snapshot, Store};
+use busload_dolt::{Chunk, ChunkAddress, DynamoTables, Form, Request, Requester, Snapshot, Store};
 use busload_io::{Clock, RealClock};
 use busload_objects::Progress;
 use tokio::runtime::Runtime;
@@ -126,7 +126,12 @@ fn cat(opened: &Opened, address: ChunkAddress) -> Result<(), Failure> {
 
 impl Opened {
     fn request(&self) -> Request {
-        Request { form: Form::Contents, local_only: false, deadline: self.deadline() }
+        Request {
+            form: Form::Contents,
+            local_only: false,
+            requester: Requester::Client,
+            deadline: self.deadline(),
+        }
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the edge")]

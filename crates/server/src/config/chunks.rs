@@ -360,6 +360,7 @@ impl ChunksSettings {
             hedge: self.hedge,
             grace_period: self.grace_period,
             occasion: Occasion::Configured,
+            peers: None,
             tables,
             environment: environment(),
             runtime,

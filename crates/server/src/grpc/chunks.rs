@@ -6,7 +6,7 @@ use std::{
 };
 
 use busload_calls::{CallTimer, Deadline, TimedCall, addresses, check_memory, status};
-use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Requester, Store};
 use busload_proto::v1::{
     GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest,
     GetDictionaryResponse, HasChunksRequest, HasChunksResponse, chunks_server,
@@ -19,12 +19,13 @@ use tonic::{Request, Response, Status as Refusal};
 
 use super::{
     answer,
-    limits::STREAMED_CALLS_MAX,
+    limits::{PEER_CALLS_SERVED_MAX, STREAMED_CALLS_MAX},
     many::{Answers, Call},
     token_refusal,
 };
 use crate::{
     chunk_sets::{NotServed, ServedStore},
+    http::PeerSender,
     rights::{may_read, token_sender},
     shown::Shown,
     status::Status,
@@ -37,6 +38,8 @@ pub struct Chunks {
     status: Arc<Status>,
     /// Permits for calls of `GetChunks`.
     permits: Arc<Semaphore>,
+    /// Permits for calls of `GetChunks` by peers.
+    peer_permits: Arc<Semaphore>,
 }
 
 /// Table and deadline of a call.
@@ -48,7 +51,9 @@ struct Target {
 impl Chunks {
     /// Makes a service for the stores that the status gets once they have started.
     pub fn new(status: Arc<Status>) -> Self {
-        Self { status, permits: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
+        let permits = [STREAMED_CALLS_MAX, PEER_CALLS_SERVED_MAX];
+        let [permits, peer_permits] = permits.map(|count| Arc::new(Semaphore::new(count)));
+        Self { status, permits, peer_permits }
     }
 
     async fn target<M: Sync>(&self, name: &str, call: &Request<M>) -> Result<Target, Refusal> {
@@ -92,17 +97,40 @@ impl Chunks {
         self.status.tracer().call(method, target.served.name(), call.metadata())
     }
 
+    /// Counts chunks that a peer asks for.
+    fn count_asked(&self, requester: Requester, chunks: usize) {
+        if let (Requester::Peer, Some(peers)) = (requester, self.status.peers()) {
+            peers.metrics().count_asked_by_peer(chunks);
+        }
+    }
+
     /// Waits for a permit for a call of `GetChunks`.
-    async fn permit(&self, deadline: &Deadline) -> Result<OwnedSemaphorePermit, Refusal> {
-        let permit = Arc::clone(&self.permits).acquire_owned();
+    async fn permit(
+        &self,
+        requester: Requester,
+        deadline: &Deadline,
+    ) -> Result<OwnedSemaphorePermit, Refusal> {
+        let (permits, count) = match requester {
+            Requester::Client => (&self.permits, STREAMED_CALLS_MAX),
+            Requester::Peer => (&self.peer_permits, PEER_CALLS_SERVED_MAX),
+        };
+        let permit = Arc::clone(permits).acquire_owned();
         let too_many = || {
             Refusal::resource_exhausted(format!(
-                "{STREAMED_CALLS_MAX} calls of GetChunks are under way, and none ended in time"
+                "{count} calls of GetChunks are under way, and none ended in time"
             ))
         };
         let waited =
             timeout_at(deadline.of_batch().into(), permit).await.map_err(|_| too_many())?;
         Ok(waited.expect("the semaphore is never closed"))
+    }
+}
+
+/// Returns who sent a call: a peer says so in its message, and by the key that it logs in with.
+fn requester<M>(is_from_peer: bool, call: &Request<M>) -> Requester {
+    match is_from_peer || call.extensions().get::<PeerSender>().is_some() {
+        true => Requester::Peer,
+        false => Requester::Client,
     }
 }
 
@@ -115,8 +143,8 @@ impl Target {
         self.served.times().begin(call)
     }
 
-    fn request(&self, form: Form, local_only: bool) -> ReadRequest {
-        ReadRequest { form, local_only, deadline: self.deadline.of_batch() }
+    fn request(&self, form: Form, local_only: bool, requester: Requester) -> ReadRequest {
+        ReadRequest { form, local_only, requester, deadline: self.deadline.of_batch() }
     }
 
     fn refusal(&self, error: &Error) -> Refusal {
@@ -137,11 +165,10 @@ impl Target {
     }
 
     /// Reads one chunk: at once from memory or the page cache, else waits for it.
-    async fn chunk(&self, address: ChunkAddress, form: Form, local_only: bool) -> answer::Outcome {
-        if let Attempt::Ready(outcome) = self.store().try_get(&address, form) {
+    async fn chunk(&self, address: ChunkAddress, request: ReadRequest) -> answer::Outcome {
+        if let Attempt::Ready(outcome) = self.store().try_get(&address, request.form) {
             return outcome;
         }
-        let request = self.request(form, local_only);
         let waited = timeout_at(request.deadline.into(), self.store().get(address, request)).await;
         waited.unwrap_or_else(|_| {
             Err(Error::DeadlineExceeded(self.deadline.passed().message().to_owned()))
@@ -175,7 +202,7 @@ impl Target {
         }
         if !unknown.is_empty() {
             let asked: Vec<_> = unknown.iter().map(|(_, address)| *address).collect();
-            let request = self.request(Form::Contents, local_only);
+            let request = self.request(Form::Contents, local_only, Requester::Client);
             let present = self.store().has_many(&asked, request);
             let present = self.within_deadline(request.deadline, present).await?;
             let late = unknown.iter().zip(present).filter(|(_, present)| !present);
@@ -200,7 +227,10 @@ impl chunks_server::Chunks for Chunks {
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
         let span = self.span("GetChunk", &target, &call);
         let timer = target.timer(TimedCall::GetChunk);
-        let outcome = target.chunk(address, form, message.only_if_local).await;
+        let requester = requester(message.from_peer, &call);
+        self.count_asked(requester, 1);
+        let request = target.request(form, message.only_if_local, requester);
+        let outcome = target.chunk(address, request).await;
         timer.end();
         span.end(&outcome);
         // Many answers may have filled the memory in the meantime.
@@ -219,12 +249,15 @@ impl chunks_server::Chunks for Chunks {
         let form = answer::form(message.form)?;
         let span = self.span("GetChunks", &target, &call);
         let timer = target.timer(TimedCall::GetChunks);
-        let permit = self.permit(&target.deadline).await?;
+        let requester = requester(message.from_peer, &call);
+        self.count_asked(requester, message.addresses.len() / ChunkAddress::BYTES);
+        let permit = self.permit(requester, &target.deadline).await?;
         target.opened().await?;
         let call = Call {
             addresses: message.addresses.clone(),
             form,
             local_only: message.only_if_local,
+            requester,
             deadline: target.deadline,
             timer: Some(timer),
             _permit: Some(permit),
@@ -257,7 +290,7 @@ impl chunks_server::Chunks for Chunks {
         let message = call.get_ref();
         let target = self.target(&message.store, &call).await?;
         let id = answer::dictionary_id(&message.dictionary_id)?;
-        let request = target.request(Form::Contents, false);
+        let request = target.request(Form::Contents, false, Requester::Client);
         let found = target
             .within_deadline(request.deadline, target.store().dictionary(&id, request))
             .await?;

@@ -19,6 +19,9 @@ pub const MESSAGE_BYTES: usize = 256 * 1024;
 /// Most `GetChunks` calls at once; further ones wait. A call holds two messages in memory and,
 /// while chunks come from the object store, up to [`WAITING_COUNT_MAX`] chunks.
 pub const STREAMED_CALLS_MAX: usize = 128;
+/// Most `GetChunks` calls of peers at once. They have permits of their own: calls that wait for
+/// peers never hold what the calls of those peers need.
+pub const PEER_CALLS_SERVED_MAX: usize = 256;
 /// Addresses that one call looks up before it yields to other tasks: well under a millisecond.
 pub const LOOKUPS_PER_TURN: usize = 512;
 /// Most chunks that one call waits for at once; it requests further ones as these are received.

@@ -21,7 +21,7 @@ use std::{
 };
 
 use busload_calls::{CallTimer, Deadline, DeadlineTimer};
-use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, Store};
+use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, Requester, Store};
 use busload_proto::v1::GetChunksResponse;
 use bytes::Bytes;
 use futures_util::{
@@ -85,6 +85,8 @@ pub struct Call {
     pub form: Form,
     /// Set to read from local disk only.
     pub local_only: bool,
+    /// Sender of the call.
+    pub requester: Requester,
     /// Deadline of the call.
     pub deadline: Deadline,
     /// Timer that ends when the first message is there.
@@ -201,8 +203,9 @@ impl<R: Reader> Answers<R> {
         }
         self.in_flight.extend(&indexes);
         let addresses = indexes.iter().filter_map(|index| self.address(*index)).collect();
-        let (form, local_only) = (self.call.form, self.call.local_only);
-        let request = Request { form, local_only, deadline: self.call.deadline.of_paced_batch() };
+        let Call { form, local_only, requester, .. } = self.call;
+        let deadline = self.call.deadline.of_paced_batch();
+        let request = Request { form, local_only, requester, deadline };
         let received = self.reader.get_many(addresses, request).map(move |mut received| {
             received.iter_mut().for_each(|(index, _)| *index = indexes[*index as usize]);
             received

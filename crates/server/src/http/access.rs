@@ -17,6 +17,10 @@
 //! **Tokens** (`crate::tokens`) are `Bearer` without a colon. Their senders are no users: they may
 //! call what reads stores ([`Caller::Reader`]), and the handlers ask for each store.
 //!
+//! **Peers** ([`crate::peers`]) ask each other for chunks as `Busload-Peer TIME.MAC`, a key made
+//! like those of downloads. They may call what reads chunks ([`Caller::ReaderOrPeer`]), of every
+//! store, and are no users.
+//!
 //! The guard wraps the router, so that no path can be forgotten. Credentials are `Basic`, or
 //! `Bearer USER:PASSWORD`. Without a file of users any name stands for `default`, whose password is
 //! that of the configuration. After a few wrong passwords an address may try one a second
@@ -63,6 +67,7 @@ use super::{
 };
 use crate::{
     grpc,
+    peers::limits::PEER_KEY_LIFETIME,
     rights::may_run,
     tokens::{Reader, TokenError, Tokens},
 };
@@ -73,6 +78,10 @@ const CHALLENGE: &str = "Basic realm=\"busload\"";
 const BASIC: &str = "Basic";
 /// Scheme of credentials that are `USER:PASSWORD` as they are.
 const BEARER: &str = "Bearer";
+/// Scheme of the key by which a peer logs in.
+const PEER: &str = "Busload-Peer";
+/// Subject of the MAC in that key: no name of a table begins so.
+const PEER_SUBJECT: &str = "\0peer";
 /// Length of a key's MAC before it is encoded as text: too long to guess.
 const KEY_BYTES: usize = 16;
 /// Salt of the derivation, so that the secret serves no other purpose.
@@ -146,6 +155,10 @@ impl TokenSender {
     }
 }
 
+/// Mark of a request by a peer. It is in the request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerSender;
+
 /// Reason why a client may not ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -163,6 +176,9 @@ pub enum Denied {
     Busy,
     /// The token is not taken.
     Token(TokenError),
+    /// The key of a peer is wrong, or has expired: peers have the same password, and clocks that
+    /// do not differ much.
+    PeerKey,
     /// Tokens have no rights to this path.
     NotForTokens,
     /// The user may not run the command that shows or does as much.
@@ -263,10 +279,24 @@ impl Access {
     /// none where there are no users.
     pub fn key(&self, table: &str, now_ms: i64) -> Option<String> {
         let guarded = self.0.as_ref()?;
-        let lifetime_s = guarded.lifetime.as_secs();
-        let step = (lifetime_s / LIFETIME_PARTS).max(1);
-        let expires = (seconds(now_ms) + lifetime_s).div_ceil(step) * step;
-        Some(format!("{expires}.{}", guarded.mac(table, expires)))
+        Some(guarded.key(table, guarded.lifetime, now_ms))
+    }
+
+    /// Returns the credentials by which this server asks its peers for chunks; none where there are
+    /// no users.
+    pub fn peer_authorization(&self, now_ms: i64) -> Option<String> {
+        let guarded = self.0.as_ref()?;
+        Some(format!("{PEER} {}", guarded.key(PEER_SUBJECT, PEER_KEY_LIFETIME, now_ms)))
+    }
+
+    /// Checks the credentials of a peer in these headers, if there are any.
+    fn check_peer(&self, headers: &HeaderMap, now_ms: i64) -> Option<Result<PeerSender, Denied>> {
+        let guarded = self.0.as_ref()?;
+        let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let (_, key) =
+            value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case(PEER))?;
+        let is_right = guarded.allows(PEER_SUBJECT, key, now_ms);
+        Some(if is_right { Ok(PeerSender) } else { Err(Denied::PeerKey) })
     }
 
     /// Returns how long keys are valid at least, where there are any.
@@ -277,14 +307,7 @@ impl Access {
     /// Returns whether a URL's key is that of the table and has not expired, or there are no users.
     pub fn allows_key(&self, table: &str, key: Option<&str>, now_ms: i64) -> bool {
         let Some(guarded) = &self.0 else { return true };
-        let Some((digits, mac)) = key.and_then(|key| key.split_once('.')) else { return false };
-        let Some(expires) =
-            digits.parse::<u64>().ok().filter(|number| number.to_string() == digits)
-        else {
-            return false;
-        };
-        is_secret(mac.as_bytes(), guarded.mac(table, expires).as_bytes())
-            && seconds(now_ms) < expires
+        key.is_some_and(|key| guarded.allows(table, key, now_ms))
     }
 }
 
@@ -293,6 +316,24 @@ fn seconds(now_ms: i64) -> u64 {
 }
 
 impl Guarded {
+    /// Makes a key that is valid for about `lifetime`.
+    fn key(&self, subject: &str, lifetime: Duration, now_ms: i64) -> String {
+        let lifetime_s = lifetime.as_secs();
+        let step = (lifetime_s / LIFETIME_PARTS).max(1);
+        let expires = (seconds(now_ms) + lifetime_s).div_ceil(step) * step;
+        format!("{expires}.{}", self.mac(subject, expires))
+    }
+
+    /// Returns whether a key is of this subject and has not expired.
+    fn allows(&self, subject: &str, key: &str, now_ms: i64) -> bool {
+        let Some((digits, mac)) = key.split_once('.') else { return false };
+        let expires = digits.parse::<u64>().ok().filter(|number| number.to_string() == digits);
+        expires.is_some_and(|expires| {
+            is_secret(mac.as_bytes(), self.mac(subject, expires).as_bytes())
+                && seconds(now_ms) < expires
+        })
+    }
+
     fn mac(&self, table: &str, expires: u64) -> String {
         let code = self.keys.clone().chain_update(expires.to_be_bytes()).chain_update(table);
         BASE64_URL_SAFE_NO_PAD.encode(&code.finalize().into_bytes()[..KEY_BYTES])
@@ -386,6 +427,12 @@ impl fmt::Display for Denied {
             Self::Unknown => "these credentials are of another kind than this server takes",
             Self::Wrong => "this is not the password of a user of this server",
             Self::Token(error) => return error.fmt(f),
+            Self::PeerKey => {
+                return f.write_str(
+                    "the key of this peer is wrong or has expired; expected the same password and \
+                     the same time at all peers",
+                );
+            }
             Self::NotForTokens => {
                 return f
                     .write_str("a token gives no right to this; expected a user of this server");
@@ -466,16 +513,26 @@ pub async fn guard(
         _ => access.check_token(request.headers(), host.as_deref(), &visitor, since_1970()),
     };
     let by_token = by_token.map(|checked| match caller {
-        Caller::Reader => checked,
+        Caller::Reader | Caller::ReaderOrPeer => checked,
         _ => checked.and(Err(Denied::NotForTokens)),
     });
+    let by_peer = match caller {
+        Caller::ReaderOrPeer => access.check_peer(request.headers(), RealClock::new().wall_ms()),
+        _ => None,
+    };
     let checked = match caller {
+        _ if let Some(checked) = by_peer => checked.map(|peer| {
+            request.extensions_mut().insert(peer);
+            None
+        }),
         _ if by_token.is_some() => by_token.transpose().map(|sender| {
             sender.map(|sender| request.extensions_mut().insert(sender));
             None
         }),
         Caller::Anybody | Caller::UrlKey => Ok(None),
-        Caller::AnyUser | Caller::Reader => access.check(request.headers(), &visitor).await,
+        Caller::AnyUser | Caller::Reader | Caller::ReaderOrPeer => {
+            access.check(request.headers(), &visitor).await
+        }
         Caller::May(command) => access.check(request.headers(), &visitor).await.and_then(|user| {
             user.as_ref().map_or(Ok(()), |user| check_right(user, command)).map(|()| user)
         }),
@@ -498,6 +555,7 @@ pub async fn guard(
                 Denied::Unknown
                 | Denied::Wrong
                 | Denied::Token(_)
+                | Denied::PeerKey
                 | Denied::NotForTokens
                 | Denied::Forbidden(..) => _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed),
                 Denied::TooMany(_) | Denied::Busy => {

@@ -72,6 +72,16 @@ impl Host for DoltHost {
         self.status.peers().map(|peers| peers.view()).unwrap_or_default()
     }
 
+    fn settled_peers(&self) -> BoxFuture<'_, Arc<View>> {
+        async move {
+            match self.status.peers() {
+                Some(peers) => peers.settled().await,
+                None => Arc::default(),
+            }
+        }
+        .boxed()
+    }
+
     fn open_repository(&self, name: &str) -> Result<Option<Arc<Repository>>, Error> {
         let Some(stores) = self.status.chunk_stores() else { return Ok(None) };
         match stores.serve(name) {

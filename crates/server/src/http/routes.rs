@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{grpc, status::Status};
 
-use Caller::{AnyUser, Anybody, May, Reader, UrlKey};
+use Caller::{AnyUser, Anybody, May, Reader, ReaderOrPeer, UrlKey};
 use Mount::{Below, Page};
 use WhenFull::{Answered, Refused};
 
@@ -55,6 +55,8 @@ pub enum Caller {
     AnyUser,
     /// Users, and clients with tokens. What they may read, the handler checks.
     Reader,
+    /// Users, clients with tokens, and peers. What users and tokens may read, the handler checks.
+    ReaderOrPeer,
     /// Users who may run this command, which shows or does as much.
     May(&'static str),
     /// Clients with the key of the table in the URL, which the handler checks.
@@ -114,8 +116,11 @@ static ROUTES: &[Route] = &[
         remotesapi::routes(&served.remotesapi)
     })),
     // Services of gRPC.
-    readers("/busload.v1.Chunks",
-        grpc::limits::REQUEST_BYTES_MAX, Refused, Below(|served| grpc::chunks(&served.status))),
+    Route {
+        caller: ReaderOrPeer,
+        ..readers("/busload.v1.Chunks",
+            grpc::limits::REQUEST_BYTES_MAX, Refused, Below(|served| grpc::chunks(&served.status)))
+    },
     readers("/dolt.services.remotesapi.v1alpha1.ChunkStoreService",
         remotesapi::limits::REQUEST_BYTES_MAX, Refused, Below(|served| {
             grpc::router(grpc::services().add_service(remotesapi::service(&served.remotesapi)))

@@ -1,4 +1,5 @@
-//! One probe of a peer: does it answer?
+//! One probe of a peer: does it answer? The connection stays open a while, because its end tells at
+//! once that the process has ended.
 
 use std::io;
 
@@ -13,38 +14,71 @@ use super::limits::{PROBE_ANSWER_BYTES_MAX, PROBE_TIMEOUT};
 
 /// Path that answers while the process lives, without credentials.
 const PATH: &str = "/healthz";
+/// Beginnings of the answer of a peer that lives, of equal lengths.
+const ALIVE: [&[u8]; 2] = [b"HTTP/1.1 200 ", b"HTTP/1.0 200 "];
+
+/// Outcome of a probe.
+#[derive(Debug)]
+pub enum Probe {
+    /// The peer answered as one that lives.
+    Alive(Connection),
+    /// Nobody listens at its address.
+    Refused,
+    /// It ended the connection instead of an answer.
+    CutOff,
+    /// It did not answer, or not as one that lives.
+    Failed,
+}
+
+/// Connection on which a peer answered.
+#[derive(Debug)]
+pub struct Connection(TcpStream);
 
 /// Asks a peer whether it lives. A peer behind TLS is alive if it accepts a connection: its
 /// certificate concerns its clients.
-pub async fn is_alive(url: &str) -> bool {
+pub async fn probe(url: &str) -> Probe {
     match timeout(PROBE_TIMEOUT, ask(url)).await {
-        Ok(Ok(alive)) => alive,
+        Ok(Ok(Some(connection))) => Probe::Alive(connection),
+        Ok(Ok(None)) => Probe::Failed,
         Ok(Err(error)) => {
             log::debug!("peer {url}: {error}");
-            false
+            match error.kind() {
+                io::ErrorKind::ConnectionRefused => Probe::Refused,
+                io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof => Probe::CutOff,
+                _ => Probe::Failed,
+            }
         }
         Err(_) => {
             log::debug!("peer {url}: no answer within {PROBE_TIMEOUT:?}");
-            false
+            Probe::Failed
         }
     }
 }
 
-async fn ask(url: &str) -> io::Result<bool> {
+impl Connection {
+    /// Waits until the peer ends the connection. What it still sends is left out.
+    pub async fn ended(mut self) {
+        let mut rest = [0; PROBE_ANSWER_BYTES_MAX];
+        while matches!(self.0.read(&mut rest).await, Ok(1..)) {}
+    }
+}
+
+async fn ask(url: &str) -> io::Result<Option<Connection>> {
     let uri: Uri = url.parse().map_err(io::Error::other)?;
     let host = uri.host().ok_or_else(|| io::Error::other("expected a host"))?;
     let is_tls = uri.scheme_str() == Some("https");
     let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let mut stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
     if is_tls {
-        return Ok(true);
+        return Ok(Some(Connection(stream)));
     }
     let path = uri.path().trim_end_matches('/');
     let authority = uri.authority().map_or(host, |authority| authority.as_str());
-    let head =
-        format!("GET {path}{PATH} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
+    let head = format!("GET {path}{PATH} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(PROBE_ANSWER_BYTES_MAX as u64).read_to_end(&mut answer).await?;
-    Ok(answer.starts_with(b"HTTP/1.1 200 ") || answer.starts_with(b"HTTP/1.0 200 "))
+    let mut answer = [0; ALIVE[0].len()];
+    stream.read_exact(&mut answer).await?;
+    Ok(ALIVE.contains(&&answer[..]).then_some(Connection(stream)))
 }

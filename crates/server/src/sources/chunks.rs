@@ -292,6 +292,7 @@ fn info(store: &Store, queue: &ChunkQueue) -> SourceInfo {
         ("memory_hits", stats.memory_hits.to_string()),
         ("local", stats.local.to_string()),
         ("remote", stats.remote.to_string()),
+        ("peers", stats.peers.to_string()),
         ("absent", stats.absent.to_string()),
         ("errors", stats.errors.to_string()),
         ("corrupt", (stats.corrupt + cache.corrupt).to_string()),

@@ -14,6 +14,8 @@ mod http;
 mod limits;
 mod locations;
 mod metadata;
+mod peer_bandwidth;
+mod peer_chunks;
 mod peers;
 mod slow_link;
 mod stores;

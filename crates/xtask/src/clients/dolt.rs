@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{ClientFolders, Outcome, server::Server};
+use super::{ClientFolders, Outcome, dolt_peers::RunningClone, server::Server};
 use crate::steps::output;
 
 /// Dolt 2.2.0, as the module proxy knows it.
@@ -188,6 +188,44 @@ impl Run {
 
     fn remote(&self) -> PathBuf {
         self.work.join("remote")
+    }
+
+    /// Makes the folder to push to.
+    pub fn make_remote(&self) -> Result<PathBuf> {
+        let remote = self.remote();
+        fs::create_dir(&remote)?;
+        Ok(remote)
+    }
+
+    /// Makes the folder for clones.
+    pub fn make_copies(&self) -> Result<PathBuf> {
+        let copies = self.work.join("copies");
+        fs::create_dir(&copies)?;
+        Ok(copies)
+    }
+
+    /// Starts a clone from a URL.
+    pub fn clone_from(&self, url: &str, copies: &Path, name: &str) -> Result<RunningClone> {
+        RunningClone::start(self.command(copies, &["clone", url, name]))
+    }
+
+    /// Pushes a row at a time, by one process.
+    pub fn push_often(&self, source: &mut Source, pushes: u64) -> Result<()> {
+        let mut statements = String::new();
+        for number in 0..pushes {
+            statements += &format!(
+                "INSERT INTO t VALUES (-{}, 'a', 'b'); CALL DOLT_COMMIT('-am', 'more'); \
+                 CALL DOLT_PUSH('origin', 'main');\n",
+                number + 1
+            );
+        }
+        source.rows += pushes;
+        self.dolt(&source.folder, &["sql", "--query", &statements]).map(drop)
+    }
+
+    /// Removes all folders of this run.
+    pub fn remove(self) -> Result<()> {
+        Ok(fs::remove_dir_all(&self.work)?)
     }
 
     /// Adds a folder as a further remote.

@@ -194,7 +194,7 @@ impl Opener {
             };
             match self.read_index(kind, &meta, wanted.spec.chunk_count).await {
                 Ok(index) => {
-                    let object = self.source.cache.object(&self.source.remote, &meta);
+                    let object = self.source.object(&meta);
                     return Ok(Arc::new(TableFile::new(wanted.spec.id, kind, object, index)));
                 }
                 // The listing was wrong, or the object was replaced since.

@@ -12,7 +12,7 @@ use busload_chunks::{
     ChunkAddress, FileSpec,
     write::{ClassicWriter, manifest},
 };
-use busload_dolt::{Chunk, Error, Form, Occasion, Request, Settings, Store};
+use busload_dolt::{Chunk, Error, Form, Occasion, Request, Requester, Settings, Store};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
@@ -107,6 +107,7 @@ impl World {
             hedge: true,
             grace_period: Duration::from_secs(600),
             occasion: Occasion::Configured,
+            peers: None,
             tables: busload_dolt::DynamoTables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
@@ -165,7 +166,12 @@ pub fn now() -> Instant {
 }
 
 pub fn patiently() -> Request {
-    Request { form: Form::Contents, local_only: false, deadline: now() + TIMEOUT }
+    Request {
+        form: Form::Contents,
+        local_only: false,
+        requester: Requester::Client,
+        deadline: now() + TIMEOUT,
+    }
 }
 
 /// Makes an address that no chunk has.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
-use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request, Settings, Store};
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request, Requester, Settings, Store};
 use tokio::time::Instant;
 
 use crate::store::{
@@ -161,7 +161,12 @@ fn a_store_can_be_asked_from_threads_that_know_no_runtime() {
         move || {
             futures_util::future::FutureExt::boxed(async move {
                 let deadline = (Instant::now() + LONG).into_std();
-                let request = Request { form: Form::Contents, local_only: false, deadline };
+                let request = Request {
+                    form: Form::Contents,
+                    local_only: false,
+                    requester: Requester::Client,
+                    deadline,
+                };
                 let one = store.get(root, request).await.unwrap().unwrap();
                 let many = collect_all(&store, root, request).await;
                 assert_eq!(Some(one), many);

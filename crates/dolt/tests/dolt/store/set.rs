@@ -5,7 +5,9 @@ mod reopening;
 use std::{fs, sync::Arc, time::Duration};
 
 use busload_chunks::ChunkAddress;
-use busload_dolt::{Error, Form, OpenStore, Request, SetSettings, StoreSet, StoreTemplate};
+use busload_dolt::{
+    Error, Form, OpenStore, Request, Requester, SetSettings, StoreSet, StoreTemplate,
+};
 use busload_objects::StoreShare;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -59,7 +61,8 @@ fn name(number: usize) -> String {
 async fn read(store: &Arc<OpenStore>, number: usize) -> Result<(), Error> {
     let expected = contents(10 * number);
     let deadline = (Instant::now() + LONG).into_std();
-    let request = Request { form: Form::Contents, local_only: false, deadline };
+    let request =
+        Request { form: Form::Contents, local_only: false, requester: Requester::Client, deadline };
     let chunk = store.get(ChunkAddress::of(&expected), request).await?.expect("the chunk exists");
     assert_eq!(chunk, busload_dolt::Chunk::Contents(expected.into()));
     Ok(())

@@ -12,8 +12,8 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_dolt::{
-    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Settings, Store,
-    StoreStatus,
+    Chunk, ChunkAddress, DynamoTables, Error, Form, ManyReads, Occasion, Request, Requester,
+    Settings, Store, StoreStatus,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, time::Instant};
@@ -74,6 +74,7 @@ impl Harness {
             hedge: false,
             grace_period: Duration::from_secs(3600),
             occasion: Occasion::Configured,
+            peers: None,
             tables: DynamoTables::default(),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
@@ -144,7 +145,12 @@ pub fn addresses(chunks: &[Vec<u8>]) -> Vec<ChunkAddress> {
 }
 
 pub fn request(form: Form) -> Request {
-    Request { form, local_only: false, deadline: (Instant::now() + LONG).into_std() }
+    Request {
+        form,
+        local_only: false,
+        requester: Requester::Client,
+        deadline: (Instant::now() + LONG).into_std(),
+    }
 }
 
 pub fn local(form: Form) -> Request {

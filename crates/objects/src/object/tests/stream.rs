@@ -173,8 +173,8 @@ async fn a_copy_is_as_fast_as_a_parallel_download() {
 async fn what_the_filter_leaves_out_is_read_and_not_brought_to_disk() {
     let size = 20 * MIB;
     for is_wanted in [true, false] {
-        let bench = Bench::new(size, AMPLE).await;
-        bench.cache.fill_only(FillFilter::new(move |_| is_wanted));
+        let filter = FillFilter::new(move |_| is_wanted);
+        let bench = Bench::new(size, AMPLE).await.filtered(&filter);
         assert_eq!(bench.object.is_filled(), is_wanted);
         bench.reads_well(10 * MIB..10 * MIB + 100).await;
         bench.streams_well(0..size, SEQUENTIAL).await;

@@ -122,6 +122,7 @@ fn call(addresses: &[ChunkAddress], timeout: Option<&'static str>) -> Call {
         addresses: addresses.iter().flat_map(|address| address.0).collect::<Vec<_>>().into(),
         form: Form::Contents,
         local_only: true,
+        requester: Requester::Client,
         deadline: Deadline::of(&headers, Duration::from_secs(10)).unwrap(),
         timer: None,
         _permit: None,

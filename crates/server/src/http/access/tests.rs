@@ -207,3 +207,31 @@ fn nothing_secret_is_shown() {
         assert!(!text.contains("115, 101"), "as bytes: {text}");
     }
 }
+
+#[test]
+fn a_peer_logs_in_by_a_key_of_the_same_password_that_is_none_of_downloads() {
+    let (access, other) = (Access::asking(b"secret"), Access::asking(b"secret"));
+    let key = access.peer_authorization(NOW_MS).unwrap();
+    let checked = |authorization: &str, access: &Access, now_ms| {
+        let checked = access.check_peer(&headers(Some(authorization)), now_ms);
+        checked.map(|checked| checked.map(|PeerSender| ()))
+    };
+    assert_eq!(checked(&key, &other, NOW_MS), Some(Ok(())), "all peers take it");
+    // Clocks that differ by minutes do no harm, and an old key is worth nothing.
+    let lifetime_ms = i64::try_from(PEER_KEY_LIFETIME.as_millis()).unwrap();
+    assert_eq!(checked(&key, &other, NOW_MS - lifetime_ms), Some(Ok(())));
+    assert_eq!(checked(&key, &other, NOW_MS + 2 * lifetime_ms), Some(Err(Denied::PeerKey)));
+    let wrong = Access::asking(b"another");
+    assert_eq!(checked(&key, &wrong, NOW_MS), Some(Err(Denied::PeerKey)));
+    for table in ["db", "peer"] {
+        let of_download = format!("{PEER} {}", access.key(table, NOW_MS).unwrap());
+        assert_eq!(checked(&of_download, &other, NOW_MS), Some(Err(Denied::PeerKey)));
+    }
+    let (_, of_peer) = key.split_once(' ').unwrap();
+    assert!(!access.allows_key("db", Some(of_peer), NOW_MS), "it opens no download");
+    assert_eq!(check(&access, &headers(Some(&key)), &visitor()), Err(Denied::Unknown));
+    // Other schemes are for users and tokens.
+    assert_eq!(checked(&basic(DEFAULT, b"secret"), &access, NOW_MS), None);
+    assert_eq!(checked(&key, &Access::default(), NOW_MS), None, "where nobody is asked");
+    assert_eq!(Access::default().peer_authorization(NOW_MS), None);
+}

@@ -15,7 +15,7 @@ use busload_tls::Counters;
 
 use super::{
     exposition::Samples,
-    reading::{ChunksReading, LogReading, QueueReading, Reading, SetReading},
+    reading::{ChunksReading, LogReading, PeersReading, QueueReading, Reading, SetReading},
 };
 use crate::{
     http::front_metrics::FrontMetrics,
@@ -153,7 +153,7 @@ impl MetricSource {
 
 /// Writes the numbers of peers by state, if there are any.
 pub fn peers(reading: &Reading<'_>, samples: &mut Samples<'_>) {
-    if let Some(counts) = reading.peers {
+    if let Some(PeersReading { counts, .. }) = reading.peers {
         samples.put(&["alive"], counts.alive);
         samples.put(&["suspect"], counts.suspect);
     }
@@ -163,6 +163,20 @@ pub fn peers(reading: &Reading<'_>, samples: &mut Samples<'_>) {
 pub fn peer_urls(reading: &Reading<'_>, samples: &mut Samples<'_>) {
     if reading.peers.is_some() {
         samples.put(&[], reading.status.remotesapi.peer_urls());
+    }
+}
+
+/// Writes how many chunks were asked of peers by outcome, if there are any peers.
+pub fn peer_chunks(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    for (outcome, count) in reading.peers.iter().flat_map(PeersReading::outcomes) {
+        samples.put(&[outcome], count);
+    }
+}
+
+/// Writes how many chunks peers asked for, if there are any peers.
+pub fn chunks_asked_by_peers(reading: &Reading<'_>, samples: &mut Samples<'_>) {
+    if let Some(peers) = reading.peers {
+        samples.put(&[], peers.asked_by_peers);
     }
 }
 
@@ -195,6 +209,7 @@ pub fn chunks_answers(reading: &Reading<'_>, samples: &mut Samples<'_>) {
             ("memory", stats.memory_hits),
             ("local", stats.local),
             ("remote", stats.remote),
+            ("peer", stats.peers),
             ("absent", stats.absent),
             ("error", stats.errors),
         ] {

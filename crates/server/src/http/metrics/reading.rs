@@ -18,6 +18,7 @@ use crate::{
     chunk_stores::{ChunkStores, ChunkTable},
     http::front_metrics::FrontMetrics,
     latencies::{self, Latencies},
+    peers::{PeerOutcome, Peers},
     status::{ServerState, Status},
 };
 
@@ -42,7 +43,7 @@ pub struct Reading<'a> {
     /// Times of requests, of each table and family that had any.
     pub latencies: Vec<Latencies>,
     /// Peers by state; none if this server is alone.
-    pub peers: Option<PeerCounts>,
+    pub peers: Option<PeersReading>,
     /// Counters of the log; none until it is recovered.
     pub log: Option<LogReading>,
 }
@@ -74,6 +75,16 @@ pub struct QueueReading {
     pub waiting: usize,
 }
 
+/// Other peers, and chunks between them and this server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeersReading {
+    pub counts: PeerCounts,
+    /// Chunks that were to come from peers, in the order of [`PeerOutcome::ALL`].
+    pub chunks: [u64; PeerOutcome::ALL.len()],
+    /// Chunks that peers asked for.
+    pub asked_by_peers: u64,
+}
+
 /// Counters of the log.
 #[derive(Debug, Default)]
 pub struct LogReading {
@@ -81,6 +92,22 @@ pub struct LogReading {
     pub durable_lsn: u64,
     pub stats: LogStats,
     pub snapshots: SnapshotStatus,
+}
+
+impl PeersReading {
+    fn new(peers: &Peers) -> Self {
+        let metrics = peers.metrics();
+        Self {
+            counts: peers.view().counts(),
+            chunks: PeerOutcome::ALL.map(|(outcome, _)| metrics.chunks(outcome)),
+            asked_by_peers: metrics.asked_by_peers(),
+        }
+    }
+
+    /// Returns how many chunks had each outcome, with its name.
+    pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        PeerOutcome::ALL.into_iter().zip(self.chunks).map(|((_, name), count)| (name, count))
+    }
 }
 
 impl<'a> Reading<'a> {
@@ -102,7 +129,7 @@ impl<'a> Reading<'a> {
             dynamo: status.chunk_stores().map_or_else(Vec::new, |stores| stores.dynamo_stats()),
             queues,
             latencies: latencies::read(status),
-            peers: status.peers().map(|peers| peers.view().counts()),
+            peers: status.peers().map(|peers| PeersReading::new(peers)),
             log: status.progress().map(|progress| LogReading::new(progress, status.snapshots())),
         }
     }

@@ -6,13 +6,12 @@ use busload_dolt::{DynamoStats, SetStats, StoreStats, StoreStatus};
 use busload_histogram::Histogram;
 use busload_log::Stats as LogStats;
 use busload_objects::CacheStats;
-use busload_peers::PeerCounts;
 use busload_pipeline::{command::lookup, latency::Family};
 use busload_postgres::TableStats;
 use busload_tls::{Files, Identity};
 
 use super::{
-    reading::{ChunksReading, LogReading, QueueReading, SetReading},
+    reading::{ChunksReading, LogReading, PeersReading, QueueReading, SetReading},
     table::MetricType,
     *,
 };
@@ -74,7 +73,7 @@ fn full_page() -> String {
         queue: times.clone(),
         service: times,
     }];
-    reading.peers = Some(PeerCounts::default());
+    reading.peers = Some(PeersReading::default());
     reading.log = Some(LogReading { stats, ..LogReading::default() });
     render_reading(&reading)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use busload_calls::TimedCall;
 use busload_histogram::{PARTS_PER_OCTAVE, Reading as Times};
 use busload_pipeline::{slow_log::SlowCommand, stats::BatchReading};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     SlowArguments, health,
@@ -128,13 +128,16 @@ fn stages(reading: &Reading<'_>) -> Vec<Value> {
     stages.map(stage).collect()
 }
 
-/// Peers by state, and URLs that named one.
+/// Peers by state, URLs that named one, and chunks between them.
 fn peers(reading: &Reading<'_>) -> Value {
-    let counts = reading.peers.unwrap_or_default();
+    let peers = reading.peers.unwrap_or_default();
+    let chunks = peers.outcomes().map(|(outcome, count)| (outcome.to_owned(), count.into()));
+    let (counts, chunks) = (peers.counts, chunks.collect::<Map<String, Value>>());
     json!({
         "alive": counts.alive,
         "suspect": counts.suspect,
         "urls": reading.status.remotesapi.peer_urls(),
+        "chunks": chunks,
     })
 }
 

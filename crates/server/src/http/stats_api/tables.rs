@@ -138,6 +138,7 @@ fn chunks_table<'a>(chunks: &'a ChunksReading, queue: Option<&QueueReading>) -> 
             ("memory", stats.memory_hits),
             ("disk", stats.local),
             ("store", stats.remote),
+            ("peer", stats.peers),
             ("not found", stats.absent),
             ("error", stats.errors),
         ],

@@ -12,7 +12,7 @@ use busload_batch::{
     LoadedAll, LoadedOne, NoWrites, QueueSettings, Receipt, Reply, SentBatch, Service,
     SettingsError, Sharing, Stored, StoredAll,
 };
-use busload_dolt::{Chunk, ChunkAddress, Error, Form, Request, Store};
+use busload_dolt::{Chunk, ChunkAddress, Error, Form, Request, Requester, Store};
 use busload_pipeline::source::{SourceValue, Ticket};
 use bytes::Bytes;
 use futures_util::{StreamExt, future::join3, stream::FuturesUnordered};
@@ -158,7 +158,8 @@ impl ChunkService {
             addresses: queries[range].iter().map(|query| query.address).collect(),
         };
         let deadline = tokio::time::Instant::now().into_std() + self.timeout;
-        let request = Request { form: self.form, local_only: false, deadline };
+        let request =
+            Request { form: self.form, local_only: false, requester: Requester::Client, deadline };
         join3(
             self.read(part(0..lengths_start), request, give),
             self.measure(part(lengths_start..existence_start), request, give),

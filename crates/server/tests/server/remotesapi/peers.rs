@@ -22,16 +22,16 @@ use crate::support::Server;
 const FILES: u64 = 24;
 
 /// A server of several, with a client.
-struct Peer {
-    server: Server,
-    client: Client,
-    url: String,
+pub struct Peer {
+    pub server: Server,
+    pub client: Client,
+    pub url: String,
     _data: TempDir,
 }
 
 /// Returns addresses on which nobody listens: each on an address of loopback that no other test
 /// has, so that a port which was free a moment ago is still free.
-fn addresses(count: usize) -> Vec<SocketAddr> {
+pub fn addresses(count: usize) -> Vec<SocketAddr> {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let free = || {
@@ -42,20 +42,41 @@ fn addresses(count: usize) -> Vec<SocketAddr> {
     (0..count).map(|_| free()).collect()
 }
 
+impl Peer {
+    /// Starts one of the servers of a list, with these arguments.
+    pub fn start(address: SocketAddr, list: &[String], arguments: &[&str]) -> Self {
+        Self::start_behind(&format!("http://{address}"), address, list, arguments)
+    }
+
+    /// Starts one of the servers of a list that others know by this URL.
+    pub fn start_behind(
+        url: &str,
+        address: SocketAddr,
+        list: &[String],
+        arguments: &[&str],
+    ) -> Self {
+        let (url, http) = (url.to_owned(), address.to_string());
+        let (data, list) = (tempfile::tempdir().unwrap(), list.join(","));
+        let own = ["--http", &http, "--peers", &list, "--peer-self", &url];
+        let server = Server::start(data.path(), &[&own[..], arguments].concat());
+        Self { server, client: Client::connect(address), url, _data: data }
+    }
+}
+
 /// Starts servers that are each other's peers.
 fn start(count: usize, table: &str) -> Vec<Peer> {
+    let peers = start_with(count, &["--table", table]);
+    peers.iter().for_each(|peer| eventually("it is open", || peer.client.root("db").is_ok()));
+    peers
+}
+
+/// Starts servers that are each other's peers, with these arguments, and waits until they know.
+pub fn start_with(count: usize, arguments: &[&str]) -> Vec<Peer> {
     let addresses = addresses(count);
     let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
-    let (list, urls) = (urls.join(","), urls.iter());
-    let start = |(address, url): (&SocketAddr, &String)| {
-        let (data, http) = (tempfile::tempdir().unwrap(), address.to_string());
-        let arguments = ["--http", &http, "--peers", &list, "--peer-self", url, "--table", table];
-        let server = Server::start(data.path(), &arguments);
-        Peer { server, client: Client::connect(*address), url: url.clone(), _data: data }
-    };
-    let peers: Vec<Peer> = addresses.iter().zip(urls).map(start).collect();
+    let start = |address: &SocketAddr| Peer::start(*address, &urls, arguments);
+    let peers: Vec<Peer> = addresses.iter().map(start).collect();
     for peer in &peers {
-        eventually("the store is open", || peer.client.root("db").is_ok());
         let all = (count - 1) as f64;
         let alive = || peer.server.metric("busload_peers{state=\"alive\"}");
         eventually("the others answer", || alive() == all);
@@ -64,7 +85,7 @@ fn start(count: usize, table: &str) -> Vec<Peer> {
 }
 
 /// Returns scheme and authority of a URL.
-fn base(url: &str) -> String {
+pub fn base(url: &str) -> String {
     url.split_inclusive('/').take(3).collect::<String>().trim_end_matches('/').to_owned()
 }
 
@@ -79,10 +100,15 @@ fn download(url: &str) -> Vec<u8> {
 
 /// Owners as the servers must find them, when these are alive.
 fn expected(alive: &[&str], file: &str) -> String {
+    owner(alive, "db", file)
+}
+
+/// The owner of a file of a store when these are alive.
+pub fn owner(alive: &[&str], store: &str, file: &str) -> String {
     let mut membership = Membership::new(alive[0]);
     let urls = alive.iter().map(|&url| url.to_owned());
     membership.handle_listed(urls, Duration::ZERO).unwrap();
-    match membership.owner("db", &file.parse::<busload_chunks::FileId>().unwrap().0) {
+    match membership.owner(store, &file.parse::<busload_chunks::FileId>().unwrap().0) {
         Owner::Me => alive[0].to_owned(),
         Owner::Peer(url) => url.to_owned(),
     }
@@ -147,6 +173,12 @@ fn each_file_is_downloaded_from_its_owner_and_a_lost_peer_loses_its_share() {
     drop(lost.server);
     let rest = [all[0], all[1]];
     for peer in &peers {
+        // A clone whose download was cut off asks again at once, and three times in all.
+        let names_lost = || {
+            let listed = peer.client.list("db").unwrap().table_file_info;
+            listed.iter().any(|entry| base(&entry.url) == lost_url)
+        };
+        assert!((0..3).any(|_| !names_lost()));
         let suspect = || peer.server.metric("busload_peers{state=\"suspect\"}");
         eventually("the lost peer is suspect", || suspect() == 1.0);
         for entry in peer.client.list("db").unwrap().table_file_info {
