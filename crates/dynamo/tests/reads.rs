@@ -58,6 +58,7 @@ impl Harness {
             requests_max: 8,
             stall_timeout: LONG,
             attempts_max: 1,
+            hedge: false,
         };
         Remote::new(&url, options).unwrap()
     }

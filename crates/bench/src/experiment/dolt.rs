@@ -197,8 +197,7 @@ impl Runner<'_> {
                 let began_ns = now_ns();
                 // What all clients do at once is one replay.
                 let replays = clients.iter().zip(seed..);
-                let replays =
-                    replays.map(|(one, seed)| one.replay(section, way, chains, seed));
+                let replays = replays.map(|(one, seed)| one.replay(section, way, chains, seed));
                 let replays = timeout(CHUNK_FILL, join_all(replays)).await;
                 let replays = replays.with_context(|| format!("no end after {CHUNK_FILL:?}"))?;
                 let seconds = float(now_ns().saturating_sub(began_ns)) / 1e9;

@@ -161,8 +161,18 @@ pub fn stores(arguments: &Stores) -> Result<()> {
     let of = |step, number| table.find(|case| *case == step)?.sample.get(number);
     print_targets(&[
         target("opened each second", Unit::Count, of(Step::Second, PER_S), Wanted::AtLeast(1e3)),
-        target("memory of a chunk", Unit::Bytes, of(Step::Second, CHUNK_BYTES), Wanted::AtMost(40.0)),
-        target("left by a closed store", Unit::Bytes, of(Step::Third, LEFT_BYTES), Wanted::AtMost(1024.0)),
+        target(
+            "memory of a chunk",
+            Unit::Bytes,
+            of(Step::Second, CHUNK_BYTES),
+            Wanted::AtMost(40.0),
+        ),
+        target(
+            "left by a closed store",
+            Unit::Bytes,
+            of(Step::Third, LEFT_BYTES),
+            Wanted::AtMost(1024.0),
+        ),
     ]);
     server.stop()?;
     match table.failed().count() {
@@ -176,7 +186,12 @@ fn target(what: &str, unit: Unit, value: Option<f64>, wanted: Wanted) -> Target 
 }
 
 /// Makes the stores, and returns the addresses of each different one.
-fn make(directory: &Path, count: usize, least: usize, most: usize) -> Result<Vec<Vec<ChunkAddress>>> {
+fn make(
+    directory: &Path,
+    count: usize,
+    least: usize,
+    most: usize,
+) -> Result<Vec<Vec<ChunkAddress>>> {
     let mut made = Vec::new();
     for number in 0..DIFFERENT.min(count) {
         let chunks = least + (most - least) * number / (DIFFERENT - 1);

@@ -230,6 +230,8 @@ impl Drop for FetchEntry {
 
 impl fmt::Debug for Dictionaries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dictionaries").field("loaded", &self.loaded.get().map_or(0, Cache::len)).finish_non_exhaustive()
+        f.debug_struct("Dictionaries")
+            .field("loaded", &self.loaded.get().map_or(0, Cache::len))
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! Prefetches of the chunks that a chunk refers to.
 
-use busload_dolt::{ChunkAddress, Form, Request, Store};
+use busload_dolt::{ChunkAddress, Form, Request, Requester, Store};
 
 use crate::store::{
     remote_store::{RemoteStore, deadline, until},
@@ -47,7 +47,12 @@ impl Tree {
 }
 
 async fn get(store: &Store, address: ChunkAddress) {
-    let request = Request { form: Form::Contents, local_only: false, deadline: deadline() };
+    let request = Request {
+        form: Form::Contents,
+        local_only: false,
+        deadline: deadline(),
+        requester: Requester::Client,
+    };
     assert!(store.get(address, request).await.unwrap().is_some(), "{address}");
 }
 

@@ -115,7 +115,8 @@ async fn a_push_to_a_closed_store_is_seen_and_costs_the_new_index_only() {
     assert!(seen.iter().any(|seen| of(seen, 1)), "{seen:?}");
     assert!(seen.iter().all(is_direct), "a round trip more: {seen:?}");
     let deadline = (Instant::now() + LONG).into_std();
-    let request = Request { form: Form::Contents, local_only: false, deadline };
+    let request =
+        Request { form: Form::Contents, local_only: false, deadline, requester: Requester::Client };
     for chunk in old.iter().chain(&pushed) {
         assert!(store.get(ChunkAddress::of(chunk), request).await.unwrap().is_some());
     }
@@ -190,7 +191,12 @@ async fn equal_file_ids_of_two_stores_stay_apart() {
         store.opened().await.unwrap();
         for chunk in chunks {
             let deadline = (Instant::now() + LONG).into_std();
-            let request = Request { form: Form::Contents, local_only: true, deadline };
+            let request = Request {
+                form: Form::Contents,
+                local_only: true,
+                deadline,
+                requester: Requester::Client,
+            };
             let read = store.get(ChunkAddress::of(chunk), request).await.unwrap();
             assert_eq!(read, Some(busload_dolt::Chunk::Contents(chunk.clone().into())));
         }
