@@ -19,8 +19,8 @@ use super::{
 };
 
 /// Number and length of the table files.
-const FILES: u64 = 600;
-const FILE_BYTES: usize = 10 << 10;
+const FILES: u64 = 900;
+const FILE_BYTES: usize = 8 << 10;
 /// Bytes per second of the link of each server: few enough for two cores to fill three of them.
 const LINK: u64 = 2 << 20;
 /// Downloads at once, as of four clients of Dolt.
@@ -97,7 +97,15 @@ fn each_file_is_sent_over_the_link_of_its_owner() {
         let after: f64 = behind.peers.iter().map(read).sum();
         assert!(after - before < all / 100.0, "the bytes come from the disks");
         let rate = all / took.as_secs_f64() / 1e6;
-        println!("{count} of {:.1} MB/s each: {rate:.1} MB/s", LINK as f64 / 1e6);
+        let listed = behind.peers[0].client.list("db").unwrap().table_file_info;
+        let mut shares = BTreeMap::<String, usize>::new();
+        listed.iter().for_each(|entry| *shares.entry(base(&entry.url)).or_default() += 1);
+        let largest = shares.values().max().copied().unwrap_or_default();
+        println!(
+            "{count} of {:.1} MB/s each: {rate:.1} MB/s; the largest share is {largest} of {FILES} \
+             files",
+            LINK as f64 / 1e6
+        );
         rates.push(rate);
     }
     println!("three send {:.2} times what one sends", rates[1] / rates[0]);
