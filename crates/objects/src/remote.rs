@@ -9,9 +9,9 @@
 //! * Every attempt holds a slot of the window; a pause between two does not.
 //! * The retries of `object_store` are off: they would hide slow-downs from the window, and
 //!   [`ranged`] resumes bodies itself.
-//! * An attempt ends when no byte has come for `stall_timeout`; over a slow link, when none has come
-//!   for some of them, or none of other answers either. A body as a whole has no limit of time: it
-//!   may be long.
+//! * An attempt ends when no byte has come for `stall_timeout`; over a slow link, when none has
+//!   come for some of them, or none of other answers either. A body as a whole has no limit of
+//!   time: it may be long.
 //! * The slowest percent of the requests that somebody waits for is sent a second time ([`hedge`]).
 //! * Over a slow link fills pause while somebody waits for other bytes.
 

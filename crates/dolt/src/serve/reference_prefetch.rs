@@ -53,7 +53,7 @@ struct Usefulness {
     /// Prefetched chunks, oldest first.
     order: VecDeque<ChunkAddress>,
     unread: HashSet<ChunkAddress>,
-    /// Moving average.
+    /// Moving average of the share that is read.
     share: f64,
     /// Reads since the last that was followed although the share is small.
     since_tried: u32,

@@ -48,8 +48,8 @@ pub(super) const BANDWIDTH_SAMPLE_TIME: Duration = Duration::from_secs(1);
 /// Bytes per second below which a link is slow: speculation gives way to reads that somebody waits
 /// for.
 pub(super) const SLOW_LINK_BANDWIDTH: f64 = 1e6;
-/// Longest pause of a body of a fill beside reads that somebody waits for. Stores close
-/// connections of which nothing is read for some 20 seconds.
+/// Longest pause of a body of a fill beside reads that somebody waits for: shorter than the stall
+/// timeout, so that no store takes the connection for dead.
 pub(super) const GIVE_WAY_MAX: Duration = Duration::from_secs(3);
 /// Interval at which a paused body checks whether the link is free.
 pub(super) const GIVE_WAY_POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -35,7 +35,7 @@ fn alone() -> Duration {
     Duration::from_secs(SIZE / OF_ONE)
 }
 
-/// What was slow by round trips was taken for a slow link: one range after the other.
+/// A connection slowed by round trips was taken for a slow link: one range came after the other.
 #[tokio::test(start_paused = true)]
 async fn a_download_from_a_far_store_opens_several_ranges_side_by_side() {
     for disk in [None, Some(AMPLE)] {

@@ -115,8 +115,8 @@ async fn the_pace_of_a_slow_link_is_known_while_a_body_comes() {
     assert!((0.7..=1.2).contains(&(bandwidth / LINK as f64)), "{bandwidth}");
 }
 
-/// Where many answers share a slow link, the head of one may be behind megabytes of others. The
-/// client sent the request again and again, and gave up.
+/// The head of an answer may be behind megabytes of others that share a slow link. The client sent
+/// the request again and again, and gave up.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_late_behind_others_on_a_slow_link_is_waited_for() {
     let bench = Bench::behind_link(24 * MIB, LINK).await;
