@@ -41,6 +41,26 @@ fn every_section_is_replayed_and_every_chunk_is_right() {
     records.iter().for_each(check);
 }
 
+#[test]
+fn the_query_is_replayed_by_as_many_clients_as_asked_for() {
+    let out = TempDir::new().unwrap();
+    let arguments = format!(
+        "{SMALL} --section query --query-clients 2,3 --query-chains 2 --layout files --busload {}",
+        busload().display()
+    );
+    succeeded(&bench("dolt", &arguments, out.path()));
+    let records = records(out.path(), "statistics.csv");
+    let medians = records.iter().filter(|record| record["round"] == "0");
+    let rows: Vec<_> = medians.map(|row| (row["way"].as_str(), row["clients"].as_str())).collect();
+    let ways = |clients| ["direct", "cold", "warm"].map(|way| (way, clients));
+    assert_eq!(rows, [ways("2"), ways("3")].concat());
+    for record in &records {
+        let gets = number(record, "clients") * 2.0 * 7.0;
+        let is_direct = record["way"] == "direct";
+        assert!(!is_direct || number(record, "gets") == gets, "{record:?}");
+    }
+}
+
 /// Checks requests and bytes of one row.
 fn check(record: &Record) {
     let of = |name| number(record, name);

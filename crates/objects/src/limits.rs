@@ -24,7 +24,7 @@ pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of completed foreground fetches of a cache that stay in memory until their extent is on
 /// disk.
 pub(crate) const RECEIVED_BYTES_MAX: u64 = 16 << 20;
-/// What a completed fetch counts for beside its bytes.
+/// Bytes that a completed fetch counts for beside those it has brought.
 pub(crate) const RECEIVED_FETCH_BYTES: u64 = 1 << 10;
 /// Number of fetches that begin before a range and are checked for one that covers it. A fetch of
 /// the same range is always found.

@@ -41,8 +41,6 @@ use crate::{
 const DIFFERENT: usize = 20;
 /// Bytes of a chunk's contents.
 const CONTENTS_BYTES: usize = 120;
-/// Time without requests after which the server closes a store.
-const IDLE: &str = "10s";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -66,7 +64,10 @@ pub struct Stores {
     /// Requests that are under way at once
     #[arg(long, value_name = "N", default_value = "400", value_parser = count::<1, CLIENTS_MAX>)]
     pipeline: usize,
-    /// What the server reads the stores from
+    /// Time without requests after which the server closes a store
+    #[arg(long, value_name = "SPAN", default_value = "10s")]
+    idle: String,
+    /// Place that the server reads the stores from
     #[arg(long, value_enum, default_value = "file")]
     over: Over,
     #[command(flatten)]
@@ -119,7 +120,7 @@ const LAYOUT: TableLayout<Step> = TableLayout {
 };
 
 pub fn stores(arguments: &Stores) -> Result<()> {
-    let Stores { stores: count, least, most, store, over, .. } = arguments;
+    let Stores { stores: count, least, most, idle, store, over, .. } = arguments;
     if most < least {
         bail_usage!("--most is at least --least");
     }
@@ -133,7 +134,7 @@ pub fn stores(arguments: &Stores) -> Result<()> {
         Over::S3 => bench.remote.url(&format!("{PREFIX}/{{name}}")),
     };
     let mark = if url.contains('?') { '&' } else { '?' };
-    let options = format!("disk=0&idle={IDLE}&stores_max={count}&queue_requests={CLIENTS_MAX}");
+    let options = format!("disk=0&idle={idle}&stores_max={count}&queue_requests={CLIENTS_MAX}");
     let pattern = format!("*/*={url}{mark}{}", store.served.options(&options));
     let mut starter = bench.starter.clone();
     starter.arguments.extend(["--stores".to_owned(), pattern]);
