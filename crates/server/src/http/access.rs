@@ -537,7 +537,8 @@ pub async fn guard(
             user.as_ref().map_or(Ok(()), |user| check_right(user, command)).map(|()| user)
         }),
     };
-    let has_tokens = caller == Caller::Reader && access.tokens().is_some();
+    let has_tokens =
+        matches!(caller, Caller::Reader | Caller::ReaderOrPeer) && access.tokens().is_some();
     let checked = checked.map_err(|denied| match denied {
         Denied::Missing if has_tokens => Denied::MissingToken,
         denied => denied,

@@ -175,7 +175,7 @@ impl Opener {
             (Some(classic), _) => (FileKind::Classic, classic),
             (None, archive) => (FileKind::Archive, archive?),
         };
-        let object = self.source.cache.object(&self.source.remote, &meta);
+        let object = self.source.object(&meta);
         Some(Arc::new(TableFile::new(id, kind, object, index)))
     }
 

@@ -28,3 +28,5 @@ pub const REREAD_INTERVAL: Duration = Duration::from_secs(300);
 pub const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(UNUSABLE_BEFORE_END.as_secs() < REFRESH_BEFORE_END.as_secs());
+/// Longest lifetime of an SSO token that is believed, in seconds: a year.
+pub const TOKEN_SECONDS_MAX: u64 = 365 * 24 * 3_600;

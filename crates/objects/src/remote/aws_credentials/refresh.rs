@@ -96,7 +96,8 @@ impl Refreshing {
 impl Inner {
     /// Returns the fetch under way, or starts one.
     fn fetch(self: &Arc<Self>, state: &mut State) -> Fetch {
-        if let Some(fetch) = &state.fetch {
+        // One that has ended and is still here has panicked: it noted nothing.
+        if let Some(fetch) = state.fetch.as_ref().filter(|fetch| fetch.peek().is_none()) {
             return fetch.clone();
         }
         let inner = self.clone();

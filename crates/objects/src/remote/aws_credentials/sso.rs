@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 use super::{
     CredentialError, Found, Lifetime, Whose,
     http::{CredentialHttp, HttpAnswer, Service, is_transient, request},
-    limits::{REFRESH_BEFORE_END, TOKEN_BYTES_MAX},
+    limits::{REFRESH_BEFORE_END, TOKEN_BYTES_MAX, TOKEN_SECONDS_MAX},
     now, parse_time,
     profile::SsoRole,
 };
@@ -195,7 +195,9 @@ impl CachedToken {
         }
         let fresh: RefreshedToken = serde_json::from_slice(&body)
             .map_err(|_| CredentialError::Unavailable("SSO: expected a token as JSON".into()))?;
-        let end = now() + Duration::from_secs(fresh.expires_in);
+        // A longer time than this is no lifetime of a token, and the calendar ends somewhere.
+        let seconds = fresh.expires_in.min(TOKEN_SECONDS_MAX);
+        let end = now() + Duration::from_secs(seconds);
         let end = chrono::DateTime::<chrono::Utc>::from(end);
         self.file["accessToken"] = Value::String(fresh.access_token.clone());
         self.file["expiresAt"] = Value::String(end.format("%Y-%m-%dT%H:%M:%SZ").to_string());
