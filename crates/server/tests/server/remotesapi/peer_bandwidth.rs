@@ -106,8 +106,8 @@ fn each_file_is_sent_over_the_link_of_its_owner() {
         listed.iter().for_each(|entry| *shares.entry(base(&entry.url)).or_default() += 1);
         let largest = shares.values().max().copied().unwrap_or_default();
         println!(
-            "{count} of {:.1} MB/s each: {rate:.1} MB/s; the largest share is {largest} of {file_count} \
-             files",
+            "{count} of {:.1} MB/s each: {rate:.1} MB/s; the largest share is {largest} of \
+             {file_count} files",
             LINK as f64 / 1e6
         );
         rates.push(rate);
