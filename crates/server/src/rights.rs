@@ -25,6 +25,11 @@ pub fn token_sender(extensions: &Extensions) -> Option<&TokenSender> {
     extensions.get()
 }
 
+/// Returns whether the sender of a request has not logged in, and did not have to.
+pub fn is_anonymous(extensions: &Extensions) -> bool {
+    extensions.get::<Arc<User>>().is_none() && token_sender(extensions).is_none()
+}
+
 /// Returns whether a user may run a command (`get`, `slowlog|get`).
 pub fn may_run(user: &User, command: &str) -> bool {
     command_list().find(command).is_some_and(|index| user.may_run(index))

@@ -72,10 +72,20 @@ impl Disk {
         (key, name): (StoreKey, &str),
         bytes: u64,
     ) -> bool {
-        let has_room = |accounting: &Accounting| {
+        let share = self.bytes_max / SIDECAR_SHARE;
+        let others_bytes = |accounting: &Accounting| {
             let before = accounting.stores.sidecar(key, name).unwrap_or(0);
-            accounting.stores.sidecar_bytes() - before + bytes <= self.bytes_max / SIDECAR_SHARE
+            accounting.stores.sidecar_bytes() - before
         };
+        let has_room = |accounting: &Accounting| others_bytes(accounting) + bytes <= share;
+        let never_fits = |accounting: &Accounting| {
+            let closed_bytes = accounting.stores.closed_sidecar_bytes();
+            share < others_bytes(accounting).saturating_sub(closed_bytes) + bytes
+        };
+        // One that does not fit beside those of open stores evicts none of closed ones.
+        if never_fits(&self.accounting()) {
+            return false;
+        }
         while !has_room(&self.accounting()) {
             if !self.drop_closed_sidecar(guard) {
                 return false;

@@ -133,7 +133,7 @@ async fn a_download_from_a_far_store_has_several_requests_in_flight() {
         }
         assert_eq!(next, SIZE, "it ended early");
     });
-    until("four requests are in flight", || 4 <= remote.stats().in_flight).await;
+    until("four requests are under way", || 4 <= remote.stats().in_flight).await;
     assert!(remote.gains_side_by_side());
     // The rest comes at once.
     store.proxy.set(Faults::default());

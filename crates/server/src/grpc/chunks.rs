@@ -26,7 +26,7 @@ use super::{
 use crate::{
     chunk_sets::{NotServed, ServedStore},
     http::PeerSender,
-    rights::{may_read, token_sender},
+    rights::{is_anonymous, may_read, token_sender},
     shown::Shown,
     status::Status,
     traces::CallSpan,
@@ -126,11 +126,14 @@ impl Chunks {
     }
 }
 
-/// Returns who sent a call: a peer says so in its message, and by the key that it logs in with.
+/// Returns who sent a call: a peer logs in by a key, and where nobody has to log in, its message
+/// says so. Who has logged in as somebody else is no peer, whatever the message says.
 fn requester<M>(is_from_peer: bool, call: &Request<M>) -> Requester {
-    match is_from_peer || call.extensions().get::<PeerSender>().is_some() {
-        true => Requester::Peer,
-        false => Requester::Client,
+    let sender = call.extensions();
+    match sender.get::<PeerSender>() {
+        Some(_) => Requester::Peer,
+        None if is_from_peer && is_anonymous(sender) => Requester::Peer,
+        None => Requester::Client,
     }
 }
 

@@ -253,8 +253,9 @@ impl Access {
         let tokens = guarded.tokens.as_ref()?;
         let token = token(headers.get(header::AUTHORIZATION)?.as_bytes())?;
         let found = tokens.reader(token, host, now);
-        // A good token passes, whatever others at its address have sent: nobody guesses one. The
-        // limit slows what is wrong, and what the endpoint would have to be asked about.
+        // A good token passes, whatever others at its address have sent. So the limit spares the
+        // endpoint, and hides from who guesses nothing but how a token is wrong: what protects a
+        // token is its length.
         let is_known = found.as_ref().is_ok_and(Reader::is_known);
         if !is_known
             && let Some(wait) = guarded.guesses().wait(visitor.address, guarded.started.elapsed())

@@ -13,7 +13,7 @@
 //!   request has left, so that the bucket has the other half.
 //! * **Overload and failure.** What the queue does not take is not asked. After a call that failed,
 //!   or brought nothing in time, the peer is asked nothing for [`PEER_PAUSE`].
-//! * **No circles.** The peer is told that a peer asks, and then asks nobody else.
+//! * **No circles.** The peer hears that a peer asks, and then asks nobody else.
 
 use std::{
     fmt,
@@ -54,7 +54,7 @@ use super::{
     },
     metrics::{PeerMetrics, PeerOutcome},
 };
-use crate::http::Access;
+use crate::{http::Access, shown::shown_error};
 
 /// Client of one peer.
 #[derive(Debug)]
@@ -262,9 +262,10 @@ impl PeerCalls {
         keys: &[ChunkKey],
         give: &(impl Fn(&mut Answers) + Sync),
     ) -> Result<(), PeerError> {
-        let mut answered = 0;
+        let (mut answered, mut is_answered) = (0, vec![false; keys.len()]);
         let received = self.receive(keys, |message| {
             let mut answers = answers(message, keys.len());
+            answers.retain(|(index, _)| !std::mem::replace(&mut is_answered[*index], true));
             answered += answers.len();
             answers.iter_mut().for_each(|(entry, _)| *entry += first);
             give(&mut answers);
@@ -277,16 +278,19 @@ impl PeerCalls {
             Some(Ok(())) if keys.len() <= answered => Ok(()),
             Some(Ok(())) => Err(PeerError::Failed),
             Some(Err(status)) => {
-                let why = format!("{:?}: {}", status.code(), status.message());
-                // These are about one store, not about the peer.
-                let is_of_store =
-                    matches!(status.code(), Code::NotFound | Code::FailedPrecondition);
-                self.note_failure(&why, if is_of_store { Duration::ZERO } else { PEER_PAUSE });
+                let why = format!("{:?}: {:?}", status.code(), shown_error(status.message()));
+                match status.code() {
+                    // These are about one store, not about the peer, and may come with each call.
+                    Code::NotFound | Code::FailedPrecondition => {
+                        log::debug!("peer {}: {why}", self.url);
+                    }
+                    _ => self.note_failure(&why),
+                }
                 Err(PeerError::Failed)
             }
             None => {
                 if answered == 0 {
-                    self.note_failure(&format!("no chunk in {PEER_CHUNK_TIMEOUT:?}"), PEER_PAUSE);
+                    self.note_failure(&format!("no chunk in {PEER_CHUNK_TIMEOUT:?}"));
                 }
                 Err(PeerError::TimedOut)
             }
@@ -320,9 +324,9 @@ impl PeerCalls {
     }
 
     /// Notes why a call failed, and asks the peer nothing for a while.
-    fn note_failure(&self, why: &str, pause: Duration) {
+    fn note_failure(&self, why: &str) {
         log::warn!("peer {}: {why}; its chunks come from the bucket", self.url);
-        let until = milliseconds(self.clock.now() + pause);
+        let until = milliseconds(self.clock.now() + PEER_PAUSE);
         self.paused_until_ms.fetch_max(until, Relaxed);
     }
 

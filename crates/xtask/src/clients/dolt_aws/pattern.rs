@@ -5,7 +5,7 @@
 //!                                                    |
 //!  ada  (org/*)  ------ JWT by `dolt creds` ---------+--> clones, fetches
 //!  bob  (org/b)  -----------------------------------+--> org/b; org/a is not there for him
-//!  nobody  ------------------------------------------+--> is told to log in
+//!  nobody  ------------------------------------------+--> has to log in   
 //! ```
 //!
 //! Dolt sends its token over `http://` as well. Its audience is the host of the URL without the
