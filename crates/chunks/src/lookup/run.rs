@@ -1,15 +1,19 @@
-//! Hash table over the entries of some files.
+//! Entries of some files, found by a hash table, or, if they are few, by a search of each index.
 //!
-//! Open addressing in slots of 8 bytes. A slot holds, from the top: a tag of the address's hash,
-//! the file's index in the run, the position in the file's index. Files and positions get as many
-//! bits as this run needs, the tag gets the rest. If the tag matches, the address in the file's
-//! index decides.
+//! A small run has no table: it would take a quarter of the memory of a small store, and a host has
+//! thousands of them. That of a larger run uses open addressing in slots of 8 bytes. A slot holds,
+//! from the top: a tag of the address's hash, the file's index in the run, the position in the
+//! file's index. Files and positions get as many bits as this run needs, the tag gets the rest. If
+//! the tag matches, the address in the file's index decides.
 
 use std::sync::Arc;
 
 use crate::{
     ChunkAddress, TableIndex,
-    limits::{RUN_FILES_MAX, RUN_LOAD_ENTRIES, RUN_LOAD_SLOTS},
+    limits::{
+        RUN_FILES_MAX, RUN_LOAD_ENTRIES, RUN_LOAD_SLOTS, SEARCHED_RUN_ENTRIES_MAX,
+        SEARCHED_RUN_FILES_MAX,
+    },
     lookup::hash::Seed,
 };
 
@@ -24,6 +28,7 @@ const _: () = assert!(u32::BITS + RUN_FILES_MAX.ilog2() + 1 < u64::BITS);
 pub(super) struct Run {
     /// Indexes in the order given. They are kept alive, so that a pointer identifies a file.
     indexes: Box<[Arc<TableIndex>]>,
+    /// Hash table; without any slot, each index is searched.
     slots: Box<[u64]>,
     layout: Layout,
     entry_count: u64,
@@ -42,8 +47,12 @@ impl Run {
     pub(super) fn new(indexes: Box<[Arc<TableIndex>]>, seed: Seed) -> Self {
         assert!(indexes.len() <= RUN_FILES_MAX, "more files than a slot has bits for");
         let entry_count = indexes.iter().map(|index| u64::from(index.chunk_count())).sum();
+        let layout = Layout::of(&indexes);
+        if indexes.len() <= SEARCHED_RUN_FILES_MAX && entry_count <= SEARCHED_RUN_ENTRIES_MAX {
+            return Self { indexes, slots: Box::default(), layout, entry_count };
+        }
         let slots = vec![EMPTY; slot_count(entry_count)].into();
-        let mut run = Self { layout: Layout::of(&indexes), indexes, slots, entry_count };
+        let mut run = Self { indexes, slots, layout, entry_count };
         for file in 0..run.indexes.len() {
             for position in 0..run.indexes[file].chunk_count() {
                 run.insert(file, position, seed);
@@ -62,6 +71,11 @@ impl Run {
 
     /// Returns the file, among those of the run, and the position of a chunk.
     pub(super) fn find(&self, hash: u64, address: &ChunkAddress) -> Option<(usize, u32)> {
+        if self.slots.is_empty() {
+            let found =
+                |(file, index): (usize, &Arc<TableIndex>)| Some((file, index.find(address)?));
+            return self.indexes.iter().enumerate().find_map(found);
+        }
         self.probe(hash, address).ok()
     }
 

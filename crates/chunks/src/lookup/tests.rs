@@ -1,7 +1,10 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::{limits::RUN_ENTRIES_MIN, write::ClassicWriter};
+use crate::{
+    limits::{RUN_ENTRIES_MIN, SEARCHED_RUN_ENTRIES_MAX},
+    write::ClassicWriter,
+};
 
 /// Creates a file with chunks of these numbers, under addresses made of them.
 fn file(numbers: impl IntoIterator<Item = u64>) -> Arc<TableIndex> {
@@ -48,15 +51,20 @@ fn runs_of_a_new_version_are_those_of_the_last_one_as_far_as_possible() {
 
 #[test]
 fn copy_that_lost_is_found_when_the_file_that_won_is_gone() {
-    let [early, late] = [file(0..20), file(10..30)];
-    let both = Lookup::new(&[early.clone(), late.clone()], None);
-    assert_eq!((file_of(&both, 15), file_of(&both, 25)), (Some(0), Some(1)));
-    // The run over both has no entry for chunk 15 of the later file, so it must not be used without
-    // the earlier one.
-    let rest = Lookup::new(std::slice::from_ref(&late), Some(&both));
-    assert_eq!((file_of(&rest, 15), file_of(&rest, 5)), (Some(0), None));
-    let swapped = Lookup::new(&[late, early], Some(&both));
-    assert_eq!((file_of(&swapped, 15), file_of(&swapped, 5)), (Some(0), Some(1)));
+    // Without a hash table, and with one.
+    for scale in [1, SEARCHED_RUN_ENTRIES_MAX / 10] {
+        let [early, late] = [file(0..20 * scale), file(10 * scale..30 * scale)];
+        let [first, shared, last] = [5, 15, 25].map(|number| number * scale);
+        let both = Lookup::new(&[early.clone(), late.clone()], None);
+        assert_eq!((file_of(&both, shared), file_of(&both, last)), (Some(0), Some(1)));
+        assert_eq!(file_of(&both, 30 * scale), None);
+        // The table over both has no entry for the shared chunk of the later file, so it must not
+        // be used without the earlier one.
+        let rest = Lookup::new(std::slice::from_ref(&late), Some(&both));
+        assert_eq!((file_of(&rest, shared), file_of(&rest, first)), (Some(0), None));
+        let swapped = Lookup::new(&[late, early], Some(&both));
+        assert_eq!((file_of(&swapped, shared), file_of(&swapped, first)), (Some(0), Some(1)));
+    }
 }
 
 #[test]
@@ -120,6 +128,12 @@ fn memory_is_at_most_ten_bytes_per_chunk() {
     assert!(lookup.memory_bytes() <= 10 * 50_000, "{}", lookup.memory_bytes());
     let index_bytes: u64 = files.iter().map(|file| file.memory_bytes()).sum();
     assert!(index_bytes + lookup.memory_bytes() <= 40 * 50_000, "{index_bytes}");
+}
+
+#[test]
+fn lookup_of_a_small_store_has_no_hash_table() {
+    let lookup = Lookup::new(&[file(0..1_000), file(1_000..2_000)], None);
+    assert!(lookup.memory_bytes() < 500, "{}", lookup.memory_bytes());
 }
 
 /// Addresses that share all but their last bytes spread over a whole run, so a search among them is
