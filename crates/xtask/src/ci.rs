@@ -74,6 +74,16 @@ pub fn soak() -> Result<()> {
         test.env("BUSLOAD_FAULTS", "all");
         run(test.args(["test", "--package", "busload", "--test", "server", "faults::any"]))
     });
+    steps.step("every crash of the log and of snapshots", || {
+        let mut test = cargo();
+        test.env("BUSLOAD_SOAK", "1");
+        run(test.args(["test", "--package", "busload-log", "--package", "busload-snapshot"]))
+    });
+    steps.step("slow links", || {
+        let mut test = cargo();
+        test.args(["test", "--package", "busload", "--test", "server", "--", "--ignored"]);
+        run(&mut test)
+    });
     steps.step("experiments of the bench", || {
         let mut test = cargo();
         test.args(["test", "--package", "busload-bench", "--features", "soak", "--no-fail-fast"]);

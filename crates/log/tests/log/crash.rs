@@ -1,5 +1,6 @@
 //! After any crash everything durable survives, the records are a prefix, and nothing is invented.
 
+use busload_hostile::rounds;
 use busload_io::sim::{CrashKind, SimDisk, SimRng};
 use busload_log::Options;
 
@@ -29,7 +30,7 @@ fn live(disk: &SimDisk, seed: u64, events: u64, oracle: Oracle, kind: CrashKind)
 
 #[test]
 fn a_crash_after_every_operation_loses_nothing_durable() {
-    for scenario in 0..6 {
+    for scenario in 0..rounds(2, 6) {
         let disk = SimDisk::new();
         live(&disk, scenario, 1200, Oracle::default(), CrashKind::KeepAll);
         let count = disk.operation_count();
@@ -54,7 +55,7 @@ fn a_crash_after_every_operation_loses_nothing_durable() {
 
 #[test]
 fn lives_and_crashes_in_any_order_lose_nothing_durable() {
-    for seed in 0..250 {
+    for seed in 0..rounds(80, 250) {
         let mut rng = SimRng::new(seed);
         let mut disk = SimDisk::new();
         let mut oracle = Oracle::default();
@@ -78,7 +79,7 @@ fn lives_and_crashes_in_any_order_lose_nothing_durable() {
 
 #[test]
 fn a_crash_after_every_operation_of_a_recovery_changes_nothing() {
-    for seed in 0..40 {
+    for seed in 0..rounds(15, 40) {
         let mut rng = SimRng::new(seed);
         let disk = SimDisk::new();
         let (oracle, _) = live(&disk, seed, 900, Oracle::default(), CrashKind::KeepAll);

@@ -278,7 +278,12 @@ pub(crate) fn contents(length: usize) -> Bytes {
     let word = |index: usize| {
         (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).to_le_bytes()
     };
-    (0..length.div_ceil(8)).flat_map(word).take(length).collect()
+    let mut bytes = Vec::with_capacity(length.next_multiple_of(8));
+    for index in 0..length.div_ceil(8) {
+        bytes.extend_from_slice(&word(index));
+    }
+    bytes.truncate(length);
+    bytes.into()
 }
 
 impl fmt::Display for Fake {

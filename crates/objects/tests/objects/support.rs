@@ -158,8 +158,12 @@ pub fn options(directory: &Path, sizes: Sizes) -> CacheOptions {
 
 /// Bytes of an object, a function of their position.
 pub fn contents(seed: u64, bytes: u64) -> Bytes {
-    let words = (0..bytes.div_ceil(8)).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes());
-    words.take(usize::try_from(bytes).unwrap()).collect()
+    let mut words = Vec::with_capacity(usize::try_from(bytes).unwrap().next_multiple_of(8));
+    for word in 0..bytes.div_ceil(8) {
+        words.extend_from_slice(&mix(seed ^ mix(word)).to_le_bytes());
+    }
+    words.truncate(usize::try_from(bytes).unwrap());
+    words.into()
 }
 
 /// Random numbers by SplitMix64.

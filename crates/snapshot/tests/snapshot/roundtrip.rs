@@ -1,5 +1,6 @@
 //! A start finds with snapshots what it would find with the whole log.
 
+use busload_hostile::rounds;
 use busload_io::{Disk, sim::SimDisk};
 use busload_log::{Lsn, remove_covered};
 use busload_snapshot::{Pace, Snapshot, Stopped, format::snapshot_name};
@@ -12,7 +13,7 @@ use crate::world::{World, part};
 
 #[test]
 fn a_start_from_a_snapshot_finds_what_the_whole_log_holds() {
-    for seed in 0..40 {
+    for seed in 0..rounds(15, 40) {
         let mut world = World::start(SimDisk::new(), seed);
         for round in 0..5 {
             let count = 100 + world.draw(400);
