@@ -283,7 +283,7 @@ fn resolve(
         true => SlowArguments::LeftOut,
         false => SlowArguments::Shown,
     };
-    let peers = peers::settings(&options.peers, options.peer_self)?;
+    let peers = peers::settings(&options.peers, options.peer_self, options.peer_ca)?;
     check_peers(peers.as_ref(), http, password.is_none() && access.url_lifetime().is_some())?;
     let front = Front {
         slow_arguments,

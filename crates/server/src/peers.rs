@@ -15,6 +15,7 @@
 //! file is this process's own.
 
 mod client;
+mod connector;
 pub mod limits;
 mod metrics;
 mod probe;
@@ -29,6 +30,7 @@ use std::{
 use busload_dolt::{FileId, PeerAnswer, PeerQuestion};
 use busload_io::{Clock, RealClock};
 use busload_peers::{Membership, Owner, View};
+use busload_tls::{ClientConfig, Identity, trusting_config};
 use tokio::{
     net::lookup_host,
     sync::{Notify, Semaphore, watch},
@@ -46,6 +48,7 @@ use self::{
 };
 use crate::{
     config::{PeerList, PeerSettings},
+    failure::Failure,
     http::Access,
 };
 
@@ -60,29 +63,45 @@ pub struct Peers {
     disconnected: Notify,
     /// Check of credentials, which also makes those of this server for its peers.
     access: Access,
+    /// Settings of connections to peers behind TLS, if there is one.
+    tls: Option<ClientConfig>,
     /// Clients of peers by URL; none for a URL that no client can use.
     clients: Mutex<HashMap<String, Option<Arc<PeerClient>>>>,
     metrics: Arc<PeerMetrics>,
 }
 
 impl Peers {
-    /// Starts with the peers of the list, or alone until DNS has answered.
-    pub fn new(settings: PeerSettings, access: Access) -> Arc<Self> {
+    /// Starts with the peers of the list, or alone until DNS has answered. `own` is the certificate
+    /// that is shown to peers that ask for one.
+    ///
+    /// # Errors
+    /// Peers are behind TLS, and a file that this needs is not what it should be.
+    pub fn new(
+        settings: PeerSettings,
+        own: Option<&Identity>,
+        access: Access,
+    ) -> Result<Arc<Self>, Failure> {
+        let tls = settings.is_tls().then(|| {
+            trusting_config(settings.authorities.as_deref(), own.map(Identity::files))
+                .map_err(|error| Failure::usage(format!("peer_ca: {error}")))
+        });
+        let tls = tls.transpose()?;
         let mut membership = Membership::new(&settings.me);
         if let PeerList::Urls(urls) = &settings.list {
             let listed = membership.handle_listed(urls.clone(), Duration::ZERO);
             listed.expect("the configuration has checked the length of the list");
         }
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             settings,
             membership: Mutex::new(membership),
             clock: RealClock::new(),
             unsettled: watch::Sender::default(),
             disconnected: Notify::new(),
             access,
+            tls,
             clients: Mutex::default(),
             metrics: Arc::default(),
-        })
+        }))
     }
 
     /// Returns the counters of chunks between peers.
@@ -97,7 +116,12 @@ impl Peers {
             return client.clone();
         }
         clients.retain(|known, _| view.alive().any(|alive| alive == known));
-        let started = PeerClient::start(url, self.access.clone(), Arc::clone(&self.metrics));
+        let started = PeerClient::start(
+            url,
+            self.tls.as_ref(),
+            self.access.clone(),
+            Arc::clone(&self.metrics),
+        );
         let client = match started {
             Ok(client) => Some(Arc::new(client)),
             Err(error) => {

@@ -63,7 +63,8 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms()));
     if let Some(peers) = config.peers.take() {
-        status.set_peers(Peers::new(peers, config.front.access.clone()));
+        let own = config.tls.as_deref();
+        status.set_peers(Peers::new(peers, own, config.front.access.clone())?);
     }
     let stopper = signals::watch(Arc::clone(&status.signals), manager.clone())?;
     let reloader = Reloader::new(&config);

@@ -215,7 +215,7 @@ pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, IdentityEr
     })
 }
 
-fn read_authorities(file: &Path) -> Result<RootCertStore, IdentityError> {
+pub(crate) fn read_authorities(file: &Path) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(file)? {
         roots.add(certificate).map_err(|error| IdentityError::Unexpected {

@@ -17,6 +17,7 @@ mod identity;
 pub mod limits;
 mod net;
 mod pinned;
+mod trusting;
 
 pub use identity::{Files, Identity, IdentityError};
 pub use net::{Counters, TlsNet};
@@ -24,3 +25,4 @@ pub use pinned::client_config;
 pub use rustls::{
     ClientConfig, ClientConnection, ServerConfig, StreamOwned, pki_types::ServerName,
 };
+pub use trusting::trusting_config;

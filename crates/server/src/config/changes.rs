@@ -48,7 +48,7 @@ use OnReload::{Applied, ContentsRead, Restart};
 
 /// All settings outside tables.
 #[rustfmt::skip]
-const SETTINGS: [Compared; 31] = [
+const SETTINGS: [Compared; 32] = [
     compared("acl_file", ContentsRead, |a, b| a.given.acl_file == b.given.acl_file),
     compared("client_reply_bytes", Applied,
         |a, b| a.settings.client_reply_bytes == b.settings.client_reply_bytes),
@@ -74,6 +74,7 @@ const SETTINGS: [Compared; 31] = [
             == b.traces.as_ref().map(|traces| &traces.service)),
     // The password itself counts, wherever it comes from.
     compared("password_file", Restart, |a, b| a.settings.password == b.settings.password),
+    compared("peer_ca", Restart, |a, b| a.given.peer_ca == b.given.peer_ca),
     compared("peer_self", Restart, |a, b| a.given.peer_self == b.given.peer_self),
     compared("peers", Restart, |a, b| a.given.peers == b.given.peers),
     compared("reply_bytes_total", Applied,

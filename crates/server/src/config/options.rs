@@ -25,7 +25,7 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 31] = [
+pub const OPTION_KEYS: [&str; 32] = [
     "acl_file",
     "client_reply_bytes",
     "data",
@@ -43,6 +43,7 @@ pub const OPTION_KEYS: [&str; 31] = [
     "otel_sample",
     "otel_service",
     "password_file",
+    "peer_ca",
     "peer_self",
     "peers",
     "reply_bytes_total",
@@ -136,6 +137,11 @@ pub struct Options {
         help_heading = "Fronts"
     )]
     pub peer_self: Option<HttpUrl>,
+
+    /// File with the PEM certificates of the authorities that signed those of peers at `https://`
+    /// [default: those of the operating system]
+    #[arg(long, value_name = "FILE", help_heading = "Fronts")]
+    pub peer_ca: Option<PathBuf>,
 
     /// Threads that serve gRPC and HTTP [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_http_threads, help_heading = "Fronts")]
@@ -342,6 +348,7 @@ impl Options {
             "acl_file" => self.acl_file = Some(path(value)?),
             "http_url_lifetime" => self.http_url_lifetime = Some(value.parse()?),
             "http_url" => self.http_url = Some(value.parse()?),
+            "peer_ca" => self.peer_ca = Some(path(value)?),
             "peer_self" => self.peer_self = Some(value.parse()?),
             "http_threads" => self.http_threads = Some(parse_http_threads(value)?),
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
@@ -390,6 +397,7 @@ impl Options {
             http: self.http.or(other.http),
             http_hosts: if self.http_hosts.is_empty() { other.http_hosts } else { self.http_hosts },
             peers: if self.peers.is_empty() { other.peers } else { self.peers },
+            peer_ca: self.peer_ca.or(other.peer_ca),
             peer_self: self.peer_self.or(other.peer_self),
             http_url: self.http_url.or(other.http_url),
             http_url_lifetime: self.http_url_lifetime.or(other.http_url_lifetime),
@@ -463,7 +471,7 @@ mod tests {
         for key in OPTION_KEYS {
             let mut options = Options::default();
             let value = match key {
-                "data" | "unix" | "password_file" | "acl_file" | "token_file" => "x",
+                "data" | "unix" | "password_file" | "acl_file" | "token_file" | "peer_ca" => "x",
                 "http_url_lifetime" => "12h",
                 "resp" | "http" => "127.0.0.1:1",
                 "http_hosts" | "token_audience" => "cache.internal",

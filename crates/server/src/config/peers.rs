@@ -1,6 +1,6 @@
 //! Peers: other processes that serve the same stores, and the URL of this one among them.
 
-use std::{fmt, net::SocketAddr, str::FromStr};
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use busload_peers::limits::PEER_COUNT_MAX;
 
@@ -9,6 +9,8 @@ use crate::failure::Failure;
 
 /// Prefix of a name whose addresses are the peers.
 const DNS_PREFIX: &str = "dns:";
+/// Prefix of the URL of a peer behind TLS.
+const TLS_PREFIX: &str = "https://";
 const EXPECTED: &str =
     "expected URLs like http://a:6381, or one name with a port like dns:busload.internal:6381";
 
@@ -53,6 +55,18 @@ pub struct PeerSettings {
     pub me: String,
     /// Source of the list of all peers.
     pub list: PeerList,
+    /// File with the authorities of peers' certificates; without one, those of the system.
+    pub authorities: Option<PathBuf>,
+}
+
+impl PeerSettings {
+    /// Returns whether any peer is reached by `https`.
+    pub fn is_tls(&self) -> bool {
+        match &self.list {
+            PeerList::Urls(urls) => urls.iter().any(|url| url.starts_with(TLS_PREFIX)),
+            PeerList::Dns { .. } => self.me.starts_with(TLS_PREFIX),
+        }
+    }
 }
 
 /// Origin of the list of peers.
@@ -69,15 +83,17 @@ pub enum PeerList {
     },
 }
 
-/// Checks both settings together. Without `peers` there are none.
+/// Checks the settings together. Without `peers` there are none.
 pub fn settings(
     entries: &[PeerEntry],
     me: Option<HttpUrl>,
+    authorities: Option<PathBuf>,
 ) -> Result<Option<PeerSettings>, Failure> {
     if entries.is_empty() {
-        return match me {
+        let alone = me.map(|_| "peer_self").or(authorities.map(|_| "peer_ca"));
+        return match alone {
             None => Ok(None),
-            Some(_) => Err(Failure::usage(format!("peer_self without peers; {EXPECTED} as peers"))),
+            Some(key) => Err(Failure::usage(format!("{key} without peers; {EXPECTED} as peers"))),
         };
     }
     let me = me.map(HttpUrl::into_text).ok_or_else(|| {
@@ -87,7 +103,11 @@ pub fn settings(
         [PeerEntry::Dns(name)] => PeerList::Dns { name: name.clone(), scheme: scheme_of(&me)? },
         entries => urls(entries, &me)?,
     };
-    Ok(Some(PeerSettings { me, list }))
+    let settings = PeerSettings { me, list, authorities };
+    if settings.authorities.is_some() && !settings.is_tls() {
+        return Err(Failure::usage("peer_ca without a peer at https://; expected one in peers"));
+    }
+    Ok(Some(settings))
 }
 
 /// Returns the scheme of this process's URL, whose host must be an address, as those of the peers.
@@ -132,7 +152,8 @@ mod tests {
 
     fn resolved(entries: &[&str], me: Option<&str>) -> Result<Option<PeerSettings>, String> {
         let entries = entries.iter().map(|entry| entry.parse()).collect::<Result<Vec<_>, _>>()?;
-        settings(&entries, me.map(|me| me.parse().unwrap())).map_err(|failure| failure.to_string())
+        settings(&entries, me.map(|me| me.parse().unwrap()), None)
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -143,14 +164,15 @@ mod tests {
             resolved(&["http://a:6381/", "http://b:6381"], Some("http://b:6381/")),
             Ok(Some(PeerSettings {
                 me: "http://b:6381".to_owned(),
-                list: PeerList::Urls(urls.into())
+                list: PeerList::Urls(urls.into()),
+                authorities: None,
             }))
         );
         let list = PeerList::Dns { name: "cache:6381".to_owned(), scheme: "https".to_owned() };
         for me in ["https://10.0.0.1:6381", "https://[2001:db8::1]:6381"] {
             assert_eq!(
                 resolved(&["dns:cache:6381"], Some(me)),
-                Ok(Some(PeerSettings { me: me.to_owned(), list: list.clone() }))
+                Ok(Some(PeerSettings { me: me.to_owned(), list: list.clone(), authorities: None }))
             );
         }
     }

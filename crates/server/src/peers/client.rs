@@ -35,6 +35,7 @@ use busload_io::{Clock, RealClock};
 use busload_proto::v1::{
     self, Encoding, FoundChunk, GetChunksRequest, GetChunksResponse, chunks_client::ChunksClient,
 };
+use busload_tls::ClientConfig;
 use futures_util::{
     FutureExt,
     future::{join_all, ready},
@@ -45,8 +46,10 @@ use tonic::{
     metadata::MetadataValue,
     transport::{Channel, Endpoint},
 };
+use tower::service_fn;
 
 use super::{
+    connector::PeerConnector,
     limits::{
         PEER_ANSWER_BYTES_MAX, PEER_CALL_CHUNKS_MAX, PEER_CALLS_MAX, PEER_CHUNK_TIMEOUT,
         PEER_CONNECT_TIMEOUT, PEER_CONNECTION_WINDOW_BYTES, PEER_KEEP_ALIVE, PEER_PAUSE,
@@ -108,11 +111,18 @@ impl PeerClient {
     ///
     /// # Errors
     /// The URL is none that this client can use; the text says why.
-    pub fn start(url: &str, access: Access, metrics: Arc<PeerMetrics>) -> Result<Self, String> {
+    pub fn start(
+        url: &str,
+        tls: Option<&ClientConfig>,
+        access: Access,
+        metrics: Arc<PeerMetrics>,
+    ) -> Result<Self, String> {
         let origin: Uri = url.parse().map_err(|error| format!("{error}"))?;
-        if origin.scheme_str() != Some("http") {
-            return Err("chunks are asked of peers by http only".to_owned());
-        }
+        let connector = match (origin.scheme_str(), tls) {
+            (Some("https"), Some(config)) => Some(PeerConnector::new(&origin, config.clone())?),
+            (Some("http"), _) => None,
+            _ => return Err("expected http://, or https:// with settings of TLS".to_owned()),
+        };
         let endpoint = Endpoint::from(origin.clone())
             .connect_timeout(PEER_CONNECT_TIMEOUT)
             .initial_stream_window_size(PEER_STREAM_WINDOW_BYTES)
@@ -120,7 +130,12 @@ impl PeerClient {
             .http2_keep_alive_interval(PEER_KEEP_ALIVE)
             .keep_alive_timeout(PEER_KEEP_ALIVE)
             .tcp_nodelay(true);
-        let client = ChunksClient::with_origin(endpoint.connect_lazy(), origin)
+        let channel = match connector {
+            None => endpoint.connect_lazy(),
+            Some(connector) => endpoint
+                .connect_with_connector_lazy(service_fn(move |_: Uri| connector.clone().connect())),
+        };
+        let client = ChunksClient::with_origin(channel, origin)
             .max_decoding_message_size(PEER_ANSWER_BYTES_MAX);
         let calls = PeerCalls {
             url: url.to_owned(),

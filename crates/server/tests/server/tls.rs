@@ -5,7 +5,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    net::TcpStream,
+    net::{IpAddr, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,13 +29,13 @@ use crate::support::{
 type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
 /// An authority, and files that it signs.
-struct Authority {
+pub struct Authority {
     directory: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap());
@@ -48,21 +48,28 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
     /// Writes a new certificate and its key to NAME.pem and NAME.key.
     fn issue(&self, name: &str) {
+        self.issue_for(name, []);
+    }
+
+    /// The same for a server that is reached at these addresses, too.
+    pub fn issue_for(&self, name: &str, hosts: impl IntoIterator<Item = IpAddr>) {
         let key = KeyPair::generate().unwrap();
-        let parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let hosts = hosts.into_iter().map(|host| host.to_string());
+        let hosts: Vec<_> = hosts.chain(["localhost".to_owned()]).collect();
+        let parameters = CertificateParams::new(hosts).unwrap();
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
         fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
         fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
     /// Returns the flags of a server, or of a command that asks it.
-    fn flags(&self) -> Vec<String> {
+    pub fn flags(&self) -> Vec<String> {
         let (cert, key) = (self.text("server.pem"), self.text("server.key"));
         ["--tls-cert", &cert, "--tls-key", &key].map(str::to_owned).to_vec()
     }
@@ -112,6 +119,11 @@ impl Authority {
         Client::over(self.stream(server, "resp", None, &[]))
     }
 
+    /// Connects with the certificate NAME.
+    pub fn known_client(&self, server: &Server, name: &str) -> TlsClient {
+        Client::over(self.stream(server, "resp", Some(name), &[]))
+    }
+
     /// Gets a page over HTTP/1.1, or the error of TLS.
     fn page(&self, server: &Server, name: Option<&str>, path: &str) -> io::Result<String> {
         let mut stream = self.stream(server, "http", name, &[b"http/1.1"]);
@@ -122,7 +134,12 @@ impl Authority {
     }
 
     fn metric(&self, server: &Server, name: &str) -> f64 {
-        let page = self.page(server, None, "/metrics").unwrap();
+        self.metric_shown_to(None, server, name)
+    }
+
+    /// Returns a metric that the server shows to a client with this certificate.
+    pub fn metric_shown_to(&self, client: Option<&str>, server: &Server, name: &str) -> f64 {
+        let page = self.page(server, client, "/metrics").unwrap();
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
     }

@@ -52,8 +52,11 @@ fn a_peer_has_at_most_half_of_the_time_that_is_left() {
 
 #[tokio::test]
 async fn a_url_that_no_client_can_use_is_refused() {
-    let start = |url| PeerClient::start(url, Access::default(), Arc::default()).map(drop);
+    let start = |url| PeerClient::start(url, None, Access::default(), Arc::default()).map(drop);
     assert_eq!(start("http://a:6381"), Ok(()));
     assert_eq!(start("http://[::1]:6381/below"), Ok(()));
-    assert_eq!(start("https://a:6381").unwrap_err(), "chunks are asked of peers by http only");
+    assert_eq!(
+        start("https://a:6381").unwrap_err(),
+        "expected http://, or https:// with settings of TLS"
+    );
 }

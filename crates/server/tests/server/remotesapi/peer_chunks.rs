@@ -21,7 +21,7 @@ use super::{
     fixture::{World, Written, classic},
     peers::{Peer, addresses, owner, start_with},
 };
-use crate::support::Server;
+use crate::{support::Server, tls::Authority};
 
 /// Number of files of the store: so many that each of the servers owns some.
 const FILES: u64 = 24;
@@ -362,4 +362,50 @@ fn peers_are_found_by_the_addresses_of_a_name() {
         expected
     });
     assert_eq!(owners.collect::<HashSet<_>>().len(), 2, "each owns some");
+}
+
+#[test]
+fn peers_behind_tls_ask_each_other_and_trust_no_other_authority() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let files = files();
+    let (world, chunks) = (World::of_files(&files), chunks(&files));
+    for (trusted, is_right) in [(&authority, true), (&other, false)] {
+        let addresses = addresses(2);
+        authority.issue_for("server", addresses.iter().map(SocketAddr::ip));
+        let urls: Vec<_> = addresses.iter().map(|address| format!("https://{address}")).collect();
+        let (ca, peer_ca) = (authority.text("ca.pem"), trusted.text("ca.pem"));
+        let start = |(address, url): (&SocketAddr, &String)| {
+            let data = tempfile::tempdir().unwrap();
+            let (http, list) = (address.to_string(), urls.join(","));
+            let mut flags = authority.flags();
+            let more = ["--http", &http, "--peers", &list, "--peer-self", url];
+            let more = [&more[..], &["--peer-ca", &peer_ca, "--tls-client-ca", &ca]].concat();
+            flags.extend(more.into_iter().map(str::to_owned));
+            flags.extend(["--table".to_owned(), world.as_db("timeout=1m")]);
+            let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+            (Server::start(data.path(), &flags), data)
+        };
+        let servers: Vec<_> = addresses.iter().zip(&urls).map(start).collect();
+        let server = &servers[0].0;
+        let metric = |name: &str| authority.metric_shown_to(Some("server"), server, name);
+        eventually("the other one answers", || metric("busload_peers{state=\"alive\"}") == 1.0);
+        let mut redis = authority.known_client(server, "server");
+        let mut read_all = || {
+            for (address, contents) in &chunks {
+                let key = format!("db:{}", ChunkAddress(*address));
+                assert_eq!(redis.call(&["GET", &key]), Reply::Bulk(contents.clone()));
+            }
+        };
+        let answered = || metric("busload_peer_chunks_total{outcome=\"answered\"}");
+        if is_right {
+            eventually("the other one sends chunks", || {
+                read_all();
+                0.0 < answered()
+            });
+        } else {
+            read_all();
+            assert_eq!(answered(), 0.0);
+            assert!(0.0 < metric("busload_peer_chunks_total{outcome=\"missed\"}"));
+        }
+    }
 }
