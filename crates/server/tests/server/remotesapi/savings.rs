@@ -145,6 +145,28 @@ fn what_was_saved_is_what_clients_got_less_what_the_bucket_was_asked_for() {
 }
 
 #[test]
+fn a_bundle_counts_as_its_downloads_and_not_as_the_chunks_in_it() {
+    let host = Host::new(1);
+    let served = host.serve("&dolt_layout=records");
+    let addresses: Vec<_> = host.stores[0].chunks.iter().map(|(address, _)| *address).collect();
+    let locations = served.client.found("org/0", Way::Stream, &addresses);
+    assert!(locations.iter().all(|location| location.url.contains("/records/")), "{locations:?}");
+    let metric = |name: &str| {
+        served.server.metric(&format!("busload_stores_{name}_total{{pattern=\"*/*\"}}"))
+    };
+    let counted = || ["reads", "downloads", "direct_requests", "direct_bytes"].map(metric);
+    assert_eq!(counted(), [0.0; 4], "nobody got anything");
+    let mut downloads = served.client.downloads();
+    let mut bytes = 0;
+    for location in &locations {
+        downloads.chunk(location);
+        bytes += location.span.end - location.span.start;
+    }
+    let count = locations.len() as f64;
+    assert_eq!(counted(), [0.0, count, count, bytes as f64]);
+}
+
+#[test]
 fn only_the_busiest_stores_have_metrics_of_their_own() {
     let host = Host::new(5);
     let served = host.serve("&busiest_stores=2");

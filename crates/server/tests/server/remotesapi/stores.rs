@@ -125,6 +125,11 @@ fn dolts_clients_and_grpc_open_stores_by_their_paths() {
         });
         assert_eq!(found.contents, store.chunks[1].1);
     }
+    // Of each store a file, three chunks by their ranges, and one by gRPC.
+    let metric = |name: &str| {
+        served.server.metric(&format!("busload_stores_{name}_total{{pattern=\"*/*\"}}"))
+    };
+    assert_eq!(["downloads", "reads", "direct_requests"].map(metric), [12.0, 3.0, 15.0]);
     for path in ["org/99", "other/0"] {
         let missing = client.root(path).unwrap_err();
         assert_eq!(missing.code(), Code::NotFound, "{missing:?}");
