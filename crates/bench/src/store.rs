@@ -151,10 +151,11 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the manifest, without which nobody sees the files.
+    /// Writes the manifest, without which nobody sees the files, in place of the one before.
     pub fn write_manifest(&self, root: ChunkAddress) -> Result<()> {
-        fs::write(self.directory.join("manifest"), manifest(root, &self.specs))
-            .context("cannot write a manifest")
+        let new = self.directory.join("manifest.new");
+        fs::write(&new, manifest(root, &self.specs)).context("cannot write a manifest")?;
+        fs::rename(&new, self.directory.join("manifest")).context("cannot replace a manifest")
     }
 
     /// Returns the chunk with this address.

@@ -22,10 +22,10 @@ fn stores_open_once_and_are_closed() {
         println!("{shown}");
         let records = records(out.path(), "stores.csv");
         let steps: Vec<_> = records.iter().map(|record| record["step"].as_str()).collect();
-        assert_eq!(steps, ["first", "second", "again", "third"]);
+        assert_eq!(steps, ["alone", "first", "second", "again", "pushed", "third"]);
         let requests = |step: usize| number(&records[step], "store_requests");
         // A store that is open is asked for the chunk only.
-        assert!(1.0 < requests(0) && requests(2) < requests(0), "{records:?}");
+        assert!(1.0 < requests(1) && requests(3) < requests(1), "{records:?}");
         assert!(records.iter().all(|record| record["wrong"] == "0" && record["refused"] == "0"));
     }
 }

@@ -51,6 +51,7 @@ mod settings;
 mod stats;
 mod store;
 mod task;
+mod usage;
 mod versions;
 
 pub use busload_chunks::{ChunkAddress, FileId, FileKind, Span};
@@ -63,8 +64,11 @@ pub use read::{
     many::ManyReads,
 };
 pub use serve::{Located, Location, file_bytes::FileBytes};
-pub use set::{OpenStore, SetSettings, SetStats, StoreSet, template::StoreTemplate};
+pub use set::{
+    OpenStore, SetSettings, SetStats, StoreSet, busiest::BusyStore, template::StoreTemplate,
+};
 pub use settings::{Attempt, Occasion, Request, Requester, Settings};
 pub use stats::StoreStats;
 pub use store::Store;
+pub use usage::{StoreUsage, UsageStats};
 pub use versions::{table_file::TableFile, version::Snapshot};

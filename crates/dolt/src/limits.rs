@@ -20,6 +20,22 @@ pub const STORES_CLOSED_PART: u16 = 64;
 pub const INDEXES_COUNTED_AFTER: Duration = Duration::from_secs(1);
 /// Least time between two searches for idle stores.
 pub const IDLE_SWEEP_MIN: Duration = Duration::from_millis(100);
+/// Busiest stores of a set that may have metrics of their own, at most: each has a handful of
+/// series in every answer of `/metrics`.
+pub const BUSIEST_STORES_MAX: usize = 200;
+/// Least time between two rankings of the stores of a set by their activity.
+pub const RANKING_INTERVAL: Duration = Duration::from_secs(1);
+/// Time in which half of a store's activity is forgotten.
+pub const ACTIVITY_HALF_LIFE: Duration = Duration::from_secs(60);
+/// Activity, in reads, below which a store is not chosen as one of the busiest.
+pub const ACTIVITY_MIN: f64 = 1.0;
+/// Factor by which another store must be more active than one of the busiest to take its place.
+pub const CHOSEN_ADVANTAGE: f64 = 1.5;
+/// Stores opened since the last ranking that the next one knows. More have no metrics of their own
+/// until they are opened again.
+pub const ARRIVALS_MAX: usize = 16_384;
+/// Bytes of an item of DynamoDB that one read unit reads.
+pub const ITEM_UNIT_BYTES: u64 = 4096;
 /// Table files whose indexes are read at once while a version is opened. The limit of concurrent
 /// requests to the store bounds them further.
 pub const OPENING_FILES_MAX: usize = 64;

@@ -24,6 +24,7 @@
 //! * **Freshness.** The manifest of a store is read every `poll` only while there are requests.
 
 pub(crate) mod absent;
+pub(crate) mod busiest;
 pub mod template;
 
 use std::{
@@ -40,9 +41,13 @@ use std::{
 use busload_objects::{Cache, Remote, RemoteStats, StoreShare};
 use tokio::time::{Instant, sleep};
 
-use self::{absent::AbsentNames, template::StoreTemplate};
+use self::{
+    absent::AbsentNames,
+    busiest::{Busiest, BusyStore},
+    template::StoreTemplate,
+};
 use crate::{
-    Error, Occasion, Settings, Store,
+    Error, Occasion, Settings, Store, UsageStats,
     limits::{
         ABSENT_REMEMBERED, IDLE_SWEEP_MIN, INDEXES_COUNTED_AFTER, OPENING_STORES_MAX,
         SCANNED_NAMES, STORES_CLOSED_PART,
@@ -68,6 +73,8 @@ pub struct SetSettings {
     pub idle: Duration,
     /// Share of each store in the disk cache.
     pub store_share: StoreShare,
+    /// Number of the busiest stores that [`StoreSet::busiest`] returns, at most.
+    pub busiest_max: usize,
 }
 
 /// Stores whose names match a pattern. Cheap to clone.
@@ -106,6 +113,8 @@ pub struct SetStats {
     pub refused: u64,
     /// Memory of the indexes of open stores, in bytes.
     pub index_bytes: u64,
+    /// Counts of what clients got of all stores, those that are closed included.
+    pub usage: UsageStats,
     /// Counters of the bucket, which all stores share.
     pub store: RemoteStats,
 }
@@ -119,6 +128,7 @@ struct Shared {
     stores: Mutex<Stores>,
     opening: AtomicUsize,
     counters: Counters,
+    busiest: Busiest,
 }
 
 #[derive(Default)]
@@ -157,6 +167,7 @@ impl StoreSet {
         let runtime = settings.store.runtime.clone();
         let sweep_every = (settings.idle / 4).max(IDLE_SWEEP_MIN);
         let _entered = runtime.enter();
+        let busiest = Busiest::new(settings.busiest_max);
         let shared = Arc::new(Shared {
             settings,
             remote,
@@ -165,6 +176,7 @@ impl StoreSet {
             stores: Mutex::default(),
             opening: AtomicUsize::new(0),
             counters: Counters::default(),
+            busiest,
         });
         runtime.spawn(close_idle(Arc::downgrade(&shared), sweep_every));
         Ok(Self { shared })
@@ -218,6 +230,12 @@ impl StoreSet {
         self.shared.stores().open.values().cloned().collect()
     }
 
+    /// Returns the stores with most requests lately, the busiest first. Takes no lock that readers
+    /// take.
+    pub fn busiest(&self) -> Arc<[BusyStore]> {
+        self.shared.busiest.stores()
+    }
+
     /// Returns the disk cache of all stores.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.shared.parts.cache
@@ -225,7 +243,7 @@ impl StoreSet {
 
     /// Collects the metrics of the set.
     pub fn stats(&self) -> SetStats {
-        let Shared { remote, opening, counters, .. } = &*self.shared;
+        let Shared { remote, opening, counters, busiest, .. } = &*self.shared;
         let (open, index_bytes) = {
             let stores = self.shared.stores();
             (stores.open.len(), stores.index_bytes)
@@ -239,6 +257,7 @@ impl StoreSet {
             absent_remembered: counters.absent_remembered.load(Relaxed),
             refused: counters.refused.load(Relaxed),
             index_bytes,
+            usage: busiest.all().stats(),
             store: remote.stats(),
         }
     }
@@ -325,14 +344,16 @@ impl Shared {
 
     fn open(&self, name: &str, is_scan: bool) -> Result<Arc<OpenStore>, Error> {
         let SetSettings { store: settings, template, .. } = &self.settings;
-        let remote = self.remote.at_path(template.folder(), &template.path(name))?;
+        let usage = self.busiest.open(name);
+        let path = (template.folder(), &*template.path(name));
+        let remote = self.remote.at_path(path, usage.traffic().clone())?;
         let url = remote.url().to_owned();
         let occasion = match is_scan {
             true => Occasion::Guess,
             false => Occasion::Request,
         };
         let settings = Settings { name: name.to_owned(), url, occasion, ..settings.clone() };
-        let store = Store::start_at(settings, remote, &self.parts);
+        let store = Store::start_at(settings, remote, usage, &self.parts);
         self.opening.fetch_add(1, Relaxed);
         self.counters.opened.fetch_add(1, Relaxed);
         let number = NEXT_NUMBER.fetch_add(1, Relaxed);
@@ -424,6 +445,8 @@ async fn close_idle(shared: Weak<Shared>, every: Duration) {
         sleep(every).await;
         let Some(shared) = shared.upgrade() else { return };
         shared.sweep();
+        // Also when nobody asks for them: those that are closed go.
+        shared.busiest.stores();
     }
 }
 

@@ -93,6 +93,9 @@ pub enum Requester {
     Client,
     /// Another cache, which takes this one for the owner of the file.
     Peer,
+    /// A bundle that is encoded for Dolt's clients, whose downloads count instead of its chunks.
+    /// Peers may be asked.
+    Bundle,
 }
 
 /// Outcome of an attempt without waiting.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use busload_chunks::ChunkAddress;
 use busload_objects::{CacheStats, RemoteStats};
 
-use crate::Error;
+use crate::{Error, UsageStats};
 
 /// Metrics of one store.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +47,8 @@ pub struct StoreStats {
     pub memory_bytes: u64,
     /// Root of the current version.
     pub root: Option<ChunkAddress>,
+    /// Counts of what clients got.
+    pub usage: UsageStats,
     /// Metrics of the disk cache.
     pub cache: CacheStats,
     /// Metrics of the object store.
@@ -60,6 +62,13 @@ pub(crate) enum Origin {
     Disk,
     Store,
     Peer,
+}
+
+/// Source of a chunk's bytes, and the length of the chunk in its table file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadFrom {
+    pub origin: Origin,
+    pub stored_bytes: u32,
 }
 
 /// Counters of reads. A read counts once, when it ends, so the sum is the number of reads.

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use crate::{
-    Attempt, Chunk, DictionaryId, Error, FileBytes, Form, Located, ManyReads, Request, Settings,
-    Snapshot, StoreStats, StoreStatus, TableFile,
+    Attempt, Chunk, DictionaryId, Error, FileBytes, Form, Located, ManyReads, Request, Requester,
+    Settings, Snapshot, StoreStats, StoreStatus, StoreUsage, TableFile,
     jobs::{
         self,
         verify::{verify_all, verify_local},
@@ -62,6 +62,7 @@ struct Parts {
     prefetcher: Arc<Prefetcher>,
     references: Arc<ReferencePrefetcher>,
     files: Arc<FileServer>,
+    usage: Arc<StoreUsage>,
     disk_bytes_max: u64,
     refresher: Mutex<Option<JoinHandle<()>>>,
 }
@@ -91,11 +92,17 @@ impl Store {
         let remote = Remote::new(&settings.url, remote_options(&settings))?;
         let cache = open_cache(&settings, StoreShare::default())?;
         let shared = SharedParts { cache, opening: opening_budget() };
-        Ok(Self::start_at(settings, remote, &shared))
+        let usage = StoreUsage::new(&settings.name, remote.traffic().clone());
+        Ok(Self::start_at(settings, remote, Arc::new(usage), &shared))
     }
 
     /// Starts to open a store at `remote`, with parts that other stores use, too.
-    pub(crate) fn start_at(settings: Settings, remote: Arc<Remote>, shared: &SharedParts) -> Self {
+    pub(crate) fn start_at(
+        settings: Settings,
+        remote: Arc<Remote>,
+        usage: Arc<StoreUsage>,
+        shared: &SharedParts,
+    ) -> Self {
         let cache = shared.cache.clone();
         let on_disk = cache.open_store(remote.url());
         let filter = fill_filter(&settings);
@@ -113,11 +120,18 @@ impl Store {
             file_chunks.clone(),
             prefetcher.clone(),
         ));
-        let reader = Reader::new(versions.clone(), file_chunks.clone(), references.clone(), peers);
+        let reader = Reader::new(
+            versions.clone(),
+            file_chunks.clone(),
+            references.clone(),
+            peers,
+            usage.clone(),
+        );
+        let budget = shared.opening.clone();
         let refresher = Refresher {
             lifecycle: lifecycle.clone(),
             versions: versions.clone(),
-            opener: Opener::new(source.clone(), item, shared.opening.clone(), settings.occasion),
+            opener: Opener::new(source.clone(), item, budget, settings.occasion, usage.clone()),
             poll: settings.poll,
             occasion: settings.occasion,
             grace_period: settings.grace_period,
@@ -131,6 +145,7 @@ impl Store {
             reader: Arc::new(reader),
             prefetcher,
             references,
+            usage,
             files: Arc::new(FileServer::new(versions, file_chunks, local_verifier)),
             disk_bytes_max: settings.disk_bytes_max,
             refresher: Mutex::new(Some(refresher)),
@@ -186,9 +201,19 @@ impl Store {
         lifecycle.until_closed(versions.refreshes.refresh()).await
     }
 
-    /// Reads a chunk if that takes neither a device nor the network; never blocks.
+    /// Reads a chunk for a client if that takes neither a device nor the network; never blocks.
     pub fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>> {
-        match self.parts.reader.try_get(address, Wanted::Chunk(form)) {
+        self.try_get_for(Requester::Client, address, form)
+    }
+
+    /// Reads a chunk as [`Store::try_get`] does, whoever asks for it.
+    pub fn try_get_for(
+        &self,
+        requester: Requester,
+        address: &ChunkAddress,
+        form: Form,
+    ) -> Attempt<Option<Chunk>> {
+        match self.parts.reader.try_get(address, Wanted::Chunk(form), requester) {
             Attempt::Ready(found) => {
                 Attempt::Ready(found.map(|found| found.map(Decoded::into_chunk)))
             }
@@ -367,9 +392,14 @@ impl Store {
         &self.parts.source.cache
     }
 
+    /// Returns the counters of what clients got.
+    pub fn usage(&self) -> &Arc<StoreUsage> {
+        &self.parts.usage
+    }
+
     /// Collects the store's metrics.
     pub fn stats(&self) -> StoreStats {
-        let Parts { source, versions, reader, prefetcher, references, .. } = &*self.parts;
+        let Parts { source, versions, reader, prefetcher, references, usage, .. } = &*self.parts;
         let version = versions.load();
         let snapshot = version.as_ref().map(|version| &version.snapshot);
         let files = snapshot.map_or(0, |snapshot| snapshot.files.len());
@@ -385,6 +415,7 @@ impl Store {
             prefetches_skipped: prefetcher.skipped(),
             references_prefetched: references.prefetched(),
             references_read: references.read(),
+            usage: usage.stats(),
             cache: source.cache.stats(),
             store: source.remote.stats(),
             ..reader.counters().stats()

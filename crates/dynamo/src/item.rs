@@ -28,6 +28,13 @@ impl Item {
         self.attributes.get(name)
     }
 
+    /// Returns the size of the item, about: names and values of its attributes. DynamoDB bills
+    /// reads by it.
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.attributes.iter().map(|(name, value)| name.len() + value.bytes());
+        u64::try_from(bytes.sum::<usize>()).expect("a size has at most 64 bits")
+    }
+
     /// Parses the attributes of an item. An error names the attribute.
     pub(crate) fn parse(attributes: &Map<String, Value>) -> Result<Self, String> {
         let parsed = attributes.iter().map(|(name, value)| {
@@ -45,6 +52,15 @@ impl Attribute {
             Self::Text(_) => "text (S)".to_owned(),
             Self::Bytes(_) => "bytes (B)".to_owned(),
             Self::Other(kind) => format!("a value of type {kind}"),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            // Values of other types are not kept. Manifests have none.
+            Self::Other(_) => 0,
         }
     }
 

@@ -135,7 +135,7 @@ async fn stores_of_a_pattern_read_the_items_of_their_own_names_in_shared_request
     let harness = Harness::with_items(3);
     let sample = harness.remote_of(TABLE, "x/x");
     let reader = |path: &str| {
-        let remote = sample.at_path("", path).unwrap();
+        let remote = sample.at_path(("", path), Arc::default()).unwrap();
         harness.tables.reader(remote.item().unwrap(), &Handle::current())
     };
     let names = [key(0), key(2), "org/absent".to_owned()];

@@ -61,7 +61,7 @@ pub use error::Error;
 pub use object::Object;
 pub use read::{AccessHint, ReadOptions, Reading};
 pub use remote::{
-    ApiAnswer, ApiError, AwsApi, Environment, Fetched, ItemAddress, ObjectMeta, Remote,
-    RemoteOptions, RemoteStats,
+    ApiAnswer, ApiError, AwsApi, Environment, Fetched, ItemAddress, ObjectMeta, PathTraffic,
+    Remote, RemoteOptions, RemoteStats,
 };
 pub use stream::{ObjectStream, StreamOptions};

@@ -61,6 +61,7 @@ use metrics::Metrics;
 use window::Window;
 
 pub use aws_api::{ApiAnswer, ApiError, AwsApi, ItemAddress};
+pub use metrics::PathTraffic;
 pub(crate) use metrics::StorePace;
 pub(crate) use ranged::Sink;
 pub(crate) use window::Urgency;
@@ -118,6 +119,8 @@ pub enum Fetched {
 pub struct RemoteStats {
     /// GETs, HEADs and LISTs sent, retries included.
     pub requests: u64,
+    /// LISTs among them, which stores bill at another price.
+    pub lists: u64,
     /// GETs for which somebody waited.
     pub foreground_reads: u64,
     /// GETs of background fills.
@@ -160,6 +163,7 @@ pub struct Remote {
     attempts_max: u32,
     window: Arc<Window>,
     metrics: Arc<Metrics>,
+    traffic: Arc<PathTraffic>,
     is_hedged: bool,
     hedges: Arc<HedgeBudget>,
 }
@@ -189,6 +193,7 @@ impl Remote {
             attempts_max: options.attempts_max,
             window: Window::new(options.requests_max),
             metrics: Arc::default(),
+            traffic: Arc::default(),
             is_hedged: options.hedge,
             hedges: Arc::default(),
         }
@@ -196,11 +201,15 @@ impl Remote {
 
     /// Returns the store at another path of the same bucket, below `folder` (of a `file://` store
     /// the one that must exist). Both share client, window and counters, so that thousands of them
-    /// cost little more than their names.
+    /// cost little more than their names; `traffic` alone counts for this path.
     ///
     /// # Errors
     /// [`Error::Settings`]: the path cannot be part of an object's name.
-    pub fn at_path(&self, folder: &str, path: &str) -> Result<Arc<Self>, Error> {
+    pub fn at_path(
+        &self,
+        (folder, path): (&str, &str),
+        traffic: Arc<PathTraffic>,
+    ) -> Result<Arc<Self>, Error> {
         let prefix = Path::parse(path).map_err(|error| {
             Error::Settings(format!("{path:?} cannot be the path of a store: {error}"))
         })?;
@@ -223,6 +232,7 @@ impl Remote {
             attempts_max: self.attempts_max,
             window: self.window.clone(),
             metrics: self.metrics.clone(),
+            traffic,
             is_hedged: self.is_hedged,
             hedges: self.hedges.clone(),
         }))
@@ -261,7 +271,8 @@ impl Remote {
             .call(&what, || async {
                 let (listed, seen) =
                     observed(timeout(time, self.store.list_with_delimiter(below))).await;
-                self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
+                self.count_requests(seen);
+                self.metrics.lists.fetch_add(seen.requests.max(1), Relaxed);
                 let late =
                     |_| Fault::new(FaultKind::Transient, format!("no listing within {time:?}"));
                 match listed.map_err(late)? {
@@ -365,6 +376,11 @@ impl Remote {
         self.metrics.stats(self.window.metrics())
     }
 
+    /// Returns the requests and bytes of this path alone.
+    pub fn traffic(&self) -> &Arc<PathTraffic> {
+        &self.traffic
+    }
+
     /// Number of requests under way.
     pub fn in_flight(&self) -> u64 {
         self.window.metrics().1
@@ -401,11 +417,18 @@ impl Remote {
         &self.runtime
     }
 
+    /// Counts the requests of a call to the store.
+    fn count_requests(&self, seen: Seen) {
+        let count = seen.requests.max(1);
+        self.metrics.requests.fetch_add(count, Relaxed);
+        self.traffic.count_requests(count);
+    }
+
     /// Sends one request and waits for the header of its answer.
     async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult, Fault> {
         let began = Instant::now();
         let (answer, seen) = observed(self.unless_silent(self.store.get_opts(path, options))).await;
-        self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
+        self.count_requests(seen);
         match answer.ok_or_else(|| self.stalled("no answer"))? {
             Err(error) => Err(self.fault(&error, seen).await),
             Ok(answer) => {
@@ -432,6 +455,7 @@ impl Remote {
                 }
                 Some(Some(Ok(piece))) => {
                     self.metrics.bytes.fetch_add(piece.len() as u64, Relaxed);
+                    self.traffic.count_bytes(piece.len() as u64);
                     bytes.extend_from_slice(&piece);
                 }
                 Some(None) if bytes.len() as u64 == size => break,

@@ -229,9 +229,12 @@ impl Downloads {
             None => return Err(Refusal::later("the bytes of the file ended before they began")),
         };
         remotesapi.stats.count_download(kind);
+        let usage = Arc::clone(repository.store.usage());
+        usage.count_download();
         let sending = Sending {
             remotesapi,
             kind,
+            usage,
             table: repository.name.clone(),
             _reservation: Some(reservation),
         };

@@ -20,6 +20,7 @@ mod otel;
 mod password;
 mod peers;
 mod postgres;
+mod prices;
 mod secret_argument;
 mod settings;
 mod stores;
@@ -57,6 +58,7 @@ pub use options::Options;
 pub use otel::TraceSettings;
 pub use password::{USER_VARIABLE, VARIABLE as PASSWORD_VARIABLE, user_of_environment};
 pub use peers::{PeerList, PeerSettings};
+pub use prices::Prices;
 pub use settings::{
     CHUNKS_SETTINGS, MEMORY_SETTINGS, POSTGRES_SETTINGS, STORES_SETTINGS, Setting, SettingDefault,
 };
@@ -150,6 +152,8 @@ pub struct Config {
     pub chunks: Vec<ChunksSettings>,
     /// Settings of chunk stores by pattern.
     pub stores: Vec<StoresSettings>,
+    /// Prices of what object stores bill.
+    pub prices: Prices,
     /// Settings of traces; none are made without them.
     pub traces: Option<TraceSettings>,
     /// Warnings to log at the start.
@@ -256,7 +260,7 @@ fn resolve(
     machine: &Machine,
     environment: &Environment,
 ) -> Result<Config, Failure> {
-    let given = options.clone();
+    let (given, prices) = (options.clone(), Prices::of(&options));
     let resp =
         if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
@@ -377,6 +381,7 @@ fn resolve(
         postgres,
         chunks,
         stores,
+        prices,
         traces,
         warnings,
         given,

@@ -30,6 +30,7 @@ mod peers;
 mod recovery;
 mod reload;
 mod rights;
+mod savings;
 mod serve;
 mod service_manager;
 mod shown;

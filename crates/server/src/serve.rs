@@ -61,7 +61,7 @@ pub fn serve(config: Config) -> Result<(), Failure> {
 fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let clock = RealClock::new();
-    let status = Arc::new(Status::new(clock.wall_ms()));
+    let status = Arc::new(Status::new(clock.wall_ms(), config.prices));
     if let Some(peers) = config.peers.take() {
         let own = config.tls.as_deref();
         status.set_peers(Peers::new(peers, own, config.front.access.clone())?);

@@ -14,6 +14,7 @@ use busload_remotesapi::RemotesapiStats;
 
 use crate::{
     chunk_stores::{ChunkStores, Tables},
+    config::Prices,
     peers::Peers,
     sources::{PostgresTableMetrics, PostgresTables},
     traces::{SpanCounters, Tracer},
@@ -38,6 +39,8 @@ pub struct Status {
     chunk_stores: OnceLock<Arc<ChunkStores>>,
     /// Peers that cache the same stores; set at the start if there are any.
     peers: OnceLock<Arc<Peers>>,
+    /// Prices of what object stores bill.
+    pub prices: Prices,
     /// Counters of Dolt's clients.
     pub remotesapi: Arc<RemotesapiStats>,
     /// Counters of spans for OpenTelemetry.
@@ -64,8 +67,8 @@ pub enum ServerState {
 
 impl Status {
     /// Status of a server that starts at this time.
-    pub fn new(started_ms: i64) -> Self {
-        Self { started_ms, ..Self::default() }
+    pub fn new(started_ms: i64, prices: Prices) -> Self {
+        Self { started_ms, prices, ..Self::default() }
     }
 
     /// Notes that the log is recovered.

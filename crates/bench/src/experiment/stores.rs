@@ -2,8 +2,11 @@
 //! and a closed one cost.
 //!
 //! ```text
+//!  alone           a few stores, one after the other: round trips to the bucket of a first request
 //!  first, second   a third of the stores each: the first request of each opens it
 //!  again           another request to every open store
+//!  pushed          a file and a manifest are written into some open stores, and at once the chunk
+//!                  in that file is asked for, until it is there
 //!                  nobody asks any more, and all are closed
 //!  third           the last third, which is closed, too: what is resident now beside before was
 //!                  left behind by closed stores
@@ -49,11 +52,14 @@ one server with --stores '*/*=URL', so that each store is opened by its first re
 connection sends GET of one chunk of each store, --pipeline of them at a time, and every chunk is \
 checked against its address. `B/chunk` is what resident memory has grown by since the row before, \
 by chunk of the stores opened since; `left B` is what the closed stores of a row left behind. \
-Stores are read from the file system, or, with --over s3, from an S3 server in this program, as \
-far away as asked for, whose processor time counts.")]
+`alone` asks one store after the other, so with --over s3 and --first-byte its p50 tells the \
+round trips of a first request. `pushed` writes a file and a manifest into open stores and asks \
+for the new chunk at once, again and again until it comes: the time from the manifest to the \
+chunk. Stores are read from the file system, or, with --over s3, from an S3 server in this \
+program, as far away as asked for, whose processor time counts.")]
 pub struct Stores {
     /// Stores on the server
-    #[arg(long, value_name = "N", default_value = "9000", value_parser = count::<3, STORES_MAX>)]
+    #[arg(long, value_name = "N", default_value = "9000", value_parser = count::<6, STORES_MAX>)]
     stores: usize,
     /// Chunks of the smallest store
     #[arg(long, value_name = "N", default_value = "20", value_parser = count::<1, CHUNKS_MAX>)]
@@ -84,16 +90,18 @@ enum Over {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Step {
+    Alone,
     First,
     Second,
     Again,
+    Pushed,
     Third,
 }
 
 const REQUESTS: Number = Number::count("requests", "requests");
 const PER_S: Number = Number::new("per_s", "per s");
-const P50_MS: Number = Number::scaled("p50_us", "p50 ms", 1e-3);
-const P99_MS: Number = Number::scaled("p99_us", "p99 ms", 1e-3);
+const P50_US: Number = Number::scaled("p50_us", "p50 ms", 1e-3);
+const P99_US: Number = Number::scaled("p99_us", "p99 ms", 1e-3);
 /// Requests to the store for each request of a client.
 const STORE_REQUESTS: Number = Number::new("store_requests", "to store");
 const RESIDENT: Number = Number::scaled("resident_bytes", "resident MiB", 1.0 / 1_048_576.0);
@@ -106,8 +114,8 @@ const LAYOUT: TableLayout<Step> = TableLayout {
         label("step", "step", 6, name_of),
         shown(REQUESTS),
         shown(PER_S),
-        shown(P50_MS),
-        shown(P99_MS),
+        shown(P50_US),
+        shown(P99_US),
         shown(STORE_REQUESTS),
         shown(RESIDENT),
         shown(CHUNK_BYTES),
@@ -127,7 +135,7 @@ pub fn stores(arguments: &Stores) -> Result<()> {
     let bench = StoreBench::start(store, 1)?;
     store.served.processors.bind_load()?;
     let directory = bench.directory(PREFIX);
-    let made = make(&directory, *count, *least, *most)?;
+    let mut made = make(&directory, *count, *least, *most)?;
     let directory = directory.canonicalize().context("the directory of the stores")?;
     let url = match over {
         Over::File => format!("file://{}/{{name}}", directory.display()),
@@ -143,19 +151,23 @@ pub fn stores(arguments: &Stores) -> Result<()> {
     let mut table = Table::open(&LAYOUT, Some(&store.out.join("stores.csv")), about)?;
     table.print_heading("Stores by pattern, opened by their first request");
     let third = count / 3;
-    let mut run = Run { arguments, made: &made, server: &server, resident: 0.0 };
+    let addresses = made.iter().map(addresses_of).collect();
+    let mut run = Run { made: addresses, server: &server, resident: 0.0 };
     run.resident = run.resident_bytes()?;
-    let step = |step, stores, table: &mut Table<Step>, run: &mut Run<'_>| {
-        let sample = run.ask(stores)?;
-        table.add(step, sample)
-    };
-    step(Step::First, 0..third, &mut table, &mut run)?;
-    step(Step::Second, third..2 * third, &mut table, &mut run)?;
-    let again = run.ask(0..2 * third)?;
+    let alone = DIFFERENT.min(third / 2);
+    let pipeline = arguments.pipeline;
+    let sample = run.ask(0..alone, 1)?;
+    let first_us = sample.get(P50_US);
+    table.add(Step::Alone, sample.with(CHUNK_BYTES, None))?;
+    table.add(Step::First, run.ask(alone..third, pipeline)?)?;
+    table.add(Step::Second, run.ask(third..2 * third, pipeline)?)?;
+    let again = run.ask(0..2 * third, pipeline)?;
     table.add(Step::Again, again.with(CHUNK_BYTES, None))?;
+    let pushed = run.push(&mut made[..alone])?;
+    table.add(Step::Pushed, pushed.with(CHUNK_BYTES, None))?;
     run.wait_closed()?;
     run.resident = run.resident_bytes()?;
-    let (before, sample) = (run.resident, run.ask(2 * third..*count)?);
+    let (before, sample) = (run.resident, run.ask(2 * third..*count, pipeline)?);
     run.wait_closed()?;
     let left = (run.resident_bytes()? - before) / float_of(count - 2 * third);
     table.add(Step::Third, sample.with(LEFT_BYTES, left))?;
@@ -174,7 +186,22 @@ pub fn stores(arguments: &Stores) -> Result<()> {
             of(Step::Third, LEFT_BYTES),
             Wanted::AtMost(1024.0),
         ),
+        target(
+            "from a push to its chunk",
+            Unit::Seconds,
+            of(Step::Pushed, P99_US).map(|us| us / 1e6),
+            Wanted::AtMost(1.0),
+        ),
     ]);
+    if *over == Over::S3 && 0 < store.distance.first_byte {
+        let round_trip_us = 1e3 * float(store.distance.first_byte);
+        print_targets(&[target(
+            "round trips of a first request, rounded down",
+            Unit::Count,
+            first_us.map(|us| (us / round_trip_us).floor()),
+            Wanted::AtMost(3.0),
+        )]);
+    }
     server.stop()?;
     match table.failed().count() {
         0 => Ok(()),
@@ -186,13 +213,8 @@ fn target(what: &str, unit: Unit, value: Option<f64>, wanted: Wanted) -> Target 
     Target::new(format!("stores by pattern: {what}"), unit, value, wanted)
 }
 
-/// Makes the stores, and returns the addresses of each different one.
-fn make(
-    directory: &Path,
-    count: usize,
-    least: usize,
-    most: usize,
-) -> Result<Vec<Vec<ChunkAddress>>> {
+/// Makes the stores, and returns the different ones.
+fn make(directory: &Path, count: usize, least: usize, most: usize) -> Result<Vec<Store>> {
     let mut made = Vec::new();
     for number in 0..DIFFERENT.min(count) {
         let chunks = least + (most - least) * number / (DIFFERENT - 1);
@@ -205,9 +227,8 @@ fn make(
                 push(&contents).map(drop)
             })
         })?;
-        let addresses: Vec<_> = store.chunks.iter().map(|chunk| chunk.address).collect();
-        store.write_manifest(*addresses.first().context("a store without chunks")?)?;
-        made.push(addresses);
+        store.write_manifest(root_of(&store)?)?;
+        made.push(store);
     }
     for number in DIFFERENT..count {
         let (from, to) = (directory.join(name(number % DIFFERENT)), directory.join(name(number)));
@@ -220,23 +241,30 @@ fn make(
     Ok(made)
 }
 
+fn addresses_of(store: &Store) -> Vec<ChunkAddress> {
+    store.chunks.iter().map(|chunk| chunk.address).collect()
+}
+
+fn root_of(store: &Store) -> Result<ChunkAddress> {
+    Ok(store.chunks.last().context("a store without chunks")?.address)
+}
+
 fn name(number: usize) -> String {
     format!("org/{number}")
 }
 
 /// The server under measurement.
 struct Run<'a> {
-    arguments: &'a Stores,
     /// Addresses of each different store.
-    made: &'a [Vec<ChunkAddress>],
+    made: Vec<Vec<ChunkAddress>>,
     server: &'a Server,
     /// Resident memory after the step before, in bytes.
     resident: f64,
 }
 
 impl Run<'_> {
-    /// Asks each of these stores for one chunk.
-    fn ask(&mut self, stores: Range<usize>) -> Result<Sample> {
+    /// Asks each of these stores for one chunk, as many at a time as `pipeline` says.
+    fn ask(&mut self, stores: Range<usize>, pipeline: usize) -> Result<Sample> {
         let (mut latency, mut failed) = (new_histogram()?, Failed::default());
         let mut client = Client::connect(self.server.resp())?;
         let (count, asked) = (stores.len(), self.store_requests()?);
@@ -244,7 +272,7 @@ impl Run<'_> {
         let (mark, began_ns) = (Mark::now(Watched::default()), now_ns());
         let mut numbers = stores.peekable();
         while numbers.peek().is_some() {
-            let some: Vec<_> = numbers.by_ref().take(self.arguments.pipeline).collect();
+            let some: Vec<_> = numbers.by_ref().take(pipeline).collect();
             let wanted = some.iter().map(|store| {
                 let addresses = self.addresses(*store);
                 (*store, addresses[store % addresses.len()])
@@ -263,13 +291,47 @@ impl Run<'_> {
         Ok(sample
             .with(REQUESTS, float_of(count))
             .with(PER_S, ratio(float_of(count), seconds))
-            .with(P50_MS, percentile_us(&latency, 50.0))
-            .with(P99_MS, percentile_us(&latency, 99.0))
+            .with(P50_US, percentile_us(&latency, 50.0))
+            .with(P99_US, percentile_us(&latency, 99.0))
             .with(STORE_REQUESTS, ratio(self.store_requests()? - asked, float_of(count)))
             .with(RESIDENT, self.resident)
             .with(CHUNK_BYTES, ratio(self.resident - before, float_of(chunks)))
             .with(THREADS, threads(self.server.pid()).map(float))
             .with(CPU_OTHERS, usage.others))
+    }
+
+    /// Pushes a chunk into each of these stores, the first ones, and asks for it at once.
+    fn push(&mut self, stores: &mut [Store]) -> Result<Sample> {
+        let mut latency = new_histogram()?;
+        let mut client = Client::connect(self.server.resp())?;
+        let (asked, mut requests) = (self.store_requests()?, 0.0);
+        for (number, store) in stores.iter_mut().enumerate() {
+            let contents = format!("pushed into store {number}");
+            store.add_file(FileKind::Classic, |push| push(contents.as_bytes()).map(drop))?;
+            let address = root_of(store)?;
+            store.write_manifest(address)?;
+            let written_ns = now_ns();
+            let mut is_there = false;
+            while !is_there {
+                let mut failure = None;
+                client.ask_all(vec![(number, address)], |_, is_other| failure = is_other)?;
+                requests += 1.0;
+                is_there = failure.is_none();
+                if let Some(failure) =
+                    failure.filter(|_| written_ns + duration_ns(SILENCE) < now_ns())
+                {
+                    bail!("what was pushed is not there: {failure:?}");
+                }
+            }
+            record(&mut latency, now_ns() - written_ns);
+        }
+        let count = float_of(stores.len());
+        Ok(Sample::default()
+            .with(REQUESTS, requests)
+            .with(P50_US, percentile_us(&latency, 50.0))
+            .with(P99_US, percentile_us(&latency, 99.0))
+            .with(STORE_REQUESTS, ratio(self.store_requests()? - asked, count))
+            .with(RESIDENT, self.resident_bytes()?))
     }
 
     fn addresses(&self, store: usize) -> &[ChunkAddress] {

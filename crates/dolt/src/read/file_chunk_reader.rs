@@ -157,7 +157,7 @@ impl FileChunkReader {
             file.verified.set(position, writes);
             dictionary.iter().for_each(|dictionary| dictionary.mark_verified());
         }
-        self.memory.insert_decoded(address, &decoded);
+        self.memory.insert_decoded(address, &decoded, location.span.length);
         Some(decoded)
     }
 
@@ -197,7 +197,8 @@ impl FileChunkReader {
             let one = ReadAttempt { request, is_last, received: &mut received };
             match self.receive(file, &location, reading, one).await {
                 Ok(decoded) => {
-                    self.memory.insert_decoded(&request.address, &decoded);
+                    let stored_bytes = location.span.length;
+                    self.memory.insert_decoded(&request.address, &decoded, stored_bytes);
                     return Ok((decoded, origin));
                 }
                 Err(Fault::Corrupt(text)) => last = text,

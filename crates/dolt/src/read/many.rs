@@ -33,7 +33,7 @@ use crate::{
         reader::Reader,
         window::{PlannedRead, Window, sort},
     },
-    stats::Origin,
+    stats::{Origin, ReadFrom},
     versions::{table_file::range, version::Version},
 };
 
@@ -134,7 +134,7 @@ impl ManyReads {
     }
 
     fn seems_local(&self, version: &Version, address: &ChunkAddress) -> bool {
-        let is_in_memory = || self.reader.file_chunks.memory.get(address).is_some();
+        let is_in_memory = || self.reader.file_chunks.memory.has(address);
         if self.reader.lifecycle().is_closed()
             || (self.request.form == Form::Contents && is_in_memory())
         {
@@ -159,7 +159,7 @@ impl ManyReads {
         let (mut chunks, mut bytes) = (0, 0);
         while chunks < LOCAL_TURN_CHUNKS_MAX && bytes < LOCAL_TURN_BYTES_MAX {
             let Some(index) = self.local.pop_front() else { return };
-            match self.reader.try_get(&self.address(index), wanted) {
+            match self.reader.try_get(&self.address(index), wanted, self.request.requester) {
                 Attempt::Wait => self.stragglers.push(index),
                 Attempt::Ready(found) => {
                     let found = found.map(|found| found.map(Decoded::into_chunk));
@@ -264,7 +264,7 @@ impl Task {
         for index in absent {
             match version.locate(&self.address(index)) {
                 Some(chunk) => items.push(PlannedRead::new(index, chunk)),
-                None => self.send(index, self.reader.count(&self.address(index), Ok(None))).await,
+                None => self.send(index, self.count(index, Ok(None))).await,
             }
         }
         self.read_items(&version, items).await;
@@ -325,9 +325,8 @@ impl Task {
         while let Some((item, read)) = asked.next().await {
             match read {
                 Some(decoded) => {
-                    let found = Ok(Some((decoded, Origin::Peer)));
-                    let found = self.reader.count(&self.address(item.index), found);
-                    self.send(item.index, found).await;
+                    let found = Ok(Some((decoded, item.chunk.read_from(Origin::Peer))));
+                    self.send(item.index, self.count(item.index, found)).await;
                 }
                 None => missed.push(item.clone()),
             }
@@ -345,7 +344,7 @@ impl Task {
                 let request = task.read_request(item.index);
                 let get = task.reader.get_from(version, Some(started), request);
                 let found = task.within_deadline(get).await;
-                (item.index, task.reader.count(&request.address, found))
+                (item.index, task.count(item.index, found))
             }
             .boxed()
         });
@@ -354,6 +353,14 @@ impl Task {
         while let Some((index, found)) = window.next().await {
             self.send(index, found).await;
         }
+    }
+
+    fn count(
+        &self,
+        index: u32,
+        found: Result<Option<(Decoded, ReadFrom)>, Error>,
+    ) -> Result<Option<Decoded>, Error> {
+        self.reader.count(&self.address(index), self.request.requester, found)
     }
 
     fn read_request(&self, index: u32) -> ReadRequest {
@@ -377,8 +384,7 @@ impl Task {
 
     async fn send_all(&self, indexes: &[u32], error: &Error) {
         for index in indexes {
-            let outcome = self.reader.count(&self.address(*index), Err(error.clone()));
-            self.send(*index, outcome).await;
+            self.send(*index, self.count(*index, Err(error.clone()))).await;
         }
     }
 

@@ -14,15 +14,22 @@ use crate::{
 
 /// Verified contents by address, up to a number of bytes.
 pub(crate) struct MemoryCache {
-    cache: Option<Cache<ChunkAddress, Bytes, Weight>>,
+    cache: Option<Cache<ChunkAddress, Cached, Weight>>,
+}
+
+/// Contents of a chunk, and its length in its table file.
+#[derive(Clone)]
+struct Cached {
+    contents: Bytes,
+    stored_bytes: u32,
 }
 
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<ChunkAddress, Bytes> for Weight {
-    fn weight(&self, _: &ChunkAddress, contents: &Bytes) -> u64 {
-        MEMORY_ENTRY_BYTES + u64::try_from(contents.len()).unwrap_or(u64::MAX / 2)
+impl Weighter<ChunkAddress, Cached> for Weight {
+    fn weight(&self, _: &ChunkAddress, cached: &Cached) -> u64 {
+        MEMORY_ENTRY_BYTES + u64::try_from(cached.contents.len()).unwrap_or(u64::MAX / 2)
     }
 }
 
@@ -37,28 +44,36 @@ impl MemoryCache {
         Self { cache }
     }
 
-    pub fn get(&self, address: &ChunkAddress) -> Option<Bytes> {
+    /// Returns whether the contents of a chunk are cached.
+    pub fn has(&self, address: &ChunkAddress) -> bool {
+        self.get(address).is_some()
+    }
+
+    fn get(&self, address: &ChunkAddress) -> Option<Cached> {
         self.cache.as_ref()?.get(address)
     }
 
-    /// Returns what a read wants, if that follows from cached contents.
-    pub fn decoded(&self, address: &ChunkAddress, wanted: Wanted) -> Option<Decoded> {
-        match wanted {
-            Wanted::Chunk(Form::Contents) => {
-                self.get(address).map(Chunk::Contents).map(Decoded::Chunk)
-            }
-            Wanted::Length => {
-                let length = self.get(address)?.len();
-                Some(Decoded::Length(u64::try_from(length).expect("lengths have at most 64 bits")))
-            }
-            Wanted::Chunk(Form::Stored | Form::Record) => None,
+    /// Returns what a read wants, if that follows from cached contents, and the length of the chunk
+    /// in its table file.
+    pub fn decoded(&self, address: &ChunkAddress, wanted: Wanted) -> Option<(Decoded, u32)> {
+        if matches!(wanted, Wanted::Chunk(Form::Stored | Form::Record)) {
+            return None;
         }
+        let Cached { contents, stored_bytes } = self.get(address)?;
+        let decoded = match wanted {
+            Wanted::Length => Decoded::Length(
+                u64::try_from(contents.len()).expect("lengths have at most 64 bits"),
+            ),
+            Wanted::Chunk(_) => Decoded::Chunk(Chunk::Contents(contents)),
+        };
+        Some((decoded, stored_bytes))
     }
 
-    /// Caches verified contents, if that is what a read gave.
-    pub fn insert_decoded(&self, address: &ChunkAddress, decoded: &Decoded) {
+    /// Caches verified contents, if that is what a read gave, with the length of the chunk in its
+    /// table file.
+    pub fn insert_decoded(&self, address: &ChunkAddress, decoded: &Decoded, stored_bytes: u32) {
         if let (Some(cache), Decoded::Chunk(Chunk::Contents(contents))) = (&self.cache, decoded) {
-            cache.insert(*address, contents.clone());
+            cache.insert(*address, Cached { contents: contents.clone(), stored_bytes });
         }
     }
 

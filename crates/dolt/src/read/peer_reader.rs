@@ -51,7 +51,7 @@ impl PeerReader {
     /// Returns whether the owner of a file is to be asked for what is not on local disk.
     pub fn asks_for(&self, file: &TableFile, requester: Requester) -> bool {
         let is_of_other = |peers: &Arc<dyn Peers>| !peers.is_mine(self.store(), &file.id);
-        requester == Requester::Client && self.peers.as_ref().is_some_and(is_of_other)
+        requester != Requester::Peer && self.peers.as_ref().is_some_and(is_of_other)
     }
 
     /// Reads one chunk from the peer that owns its file. None: it has to be read as usual.
@@ -120,7 +120,8 @@ async fn verified(
     let sent = answer.await?;
     match decode(&file_chunks, &chunk, request, sent).await {
         Ok(decoded) => {
-            file_chunks.memory.insert_decoded(&request.address, &decoded);
+            let stored_bytes = chunk.location().span.length;
+            file_chunks.memory.insert_decoded(&request.address, &decoded, stored_bytes);
             Some(decoded)
         }
         Err(fault) => {

@@ -25,8 +25,9 @@ use crate::{
     lifecycle::Lifecycle,
     limits::{CHUNK_FILES_MAX, LOOKUPS_MAX},
     serve::reference_prefetch::ReferencePrefetcher,
-    stats::{Counters, Origin},
+    stats::{Counters, Origin, ReadFrom},
     task::blocking,
+    usage::StoreUsage,
     versions::{
         Versions,
         version::{FileChunk, Version},
@@ -40,6 +41,7 @@ pub(crate) struct Reader {
     references: Arc<ReferencePrefetcher>,
     pub peers: PeerReader,
     counters: Counters,
+    usage: Arc<StoreUsage>,
 }
 
 impl Reader {
@@ -48,9 +50,11 @@ impl Reader {
         file_chunks: Arc<FileChunkReader>,
         references: Arc<ReferencePrefetcher>,
         peers: Option<Arc<dyn Peers>>,
+        usage: Arc<StoreUsage>,
     ) -> Self {
         let peers = PeerReader::new(peers, file_chunks.clone());
-        Self { versions, file_chunks, references, peers, counters: Counters::default() }
+        let counters = Counters::default();
+        Self { versions, file_chunks, references, peers, counters, usage }
     }
 
     pub fn lifecycle(&self) -> &Arc<Lifecycle> {
@@ -63,9 +67,14 @@ impl Reader {
 
     /// Reads a chunk that takes no waiting, and counts it. Never says that a chunk does not exist,
     /// which takes a refresh.
-    pub fn try_get(&self, address: &ChunkAddress, wanted: Wanted) -> Attempt<Option<Decoded>> {
+    pub fn try_get(
+        &self,
+        address: &ChunkAddress,
+        wanted: Wanted,
+        requester: Requester,
+    ) -> Attempt<Option<Decoded>> {
         match self.try_find(address, wanted) {
-            Some(found) => Attempt::Ready(self.count(address, found.map(Some))),
+            Some(found) => Attempt::Ready(self.count(address, requester, found.map(Some))),
             None => Attempt::Wait,
         }
     }
@@ -74,12 +83,12 @@ impl Reader {
         &self,
         address: &ChunkAddress,
         wanted: Wanted,
-    ) -> Option<Result<(Decoded, Origin), Error>> {
+    ) -> Option<Result<(Decoded, ReadFrom), Error>> {
         if self.lifecycle().is_closed() {
             return Some(Err(Error::Closed));
         }
-        if let Some(decoded) = self.file_chunks.memory.decoded(address, wanted) {
-            return Some(Ok((decoded, Origin::Memory)));
+        if let Some((decoded, stored_bytes)) = self.file_chunks.memory.decoded(address, wanted) {
+            return Some(Ok((decoded, ReadFrom { origin: Origin::Memory, stored_bytes })));
         }
         let version = self.versions.load();
         let Some(version) = version.as_ref() else {
@@ -87,7 +96,8 @@ impl Reader {
         };
         let (file, position) = version.find(address)?;
         let decoded = self.file_chunks.try_read(file, position, address, wanted)?;
-        Some(Ok((decoded, Origin::Disk)))
+        let stored_bytes = file.location(position).span.length;
+        Some(Ok((decoded, ReadFrom { origin: Origin::Disk, stored_bytes })))
     }
 
     /// Reads a chunk; none if the store does not hold it. Callable from any thread.
@@ -96,7 +106,7 @@ impl Reader {
         request: ReadRequest,
         requester: Requester,
     ) -> Result<Option<Decoded>, Error> {
-        if let Attempt::Ready(found) = self.try_get(&request.address, request.wanted) {
+        if let Attempt::Ready(found) = self.try_get(&request.address, request.wanted, requester) {
             // A caller in a loop yields now and then, as with other futures.
             consume_budget().await;
             return found;
@@ -107,7 +117,7 @@ impl Reader {
                 Ok(version) => reader.get_by_owner(version, request, requester).await,
                 Err(error) => Err(error),
             };
-            reader.count(&request.address, found)
+            reader.count(&request.address, requester, found)
         };
         self.lifecycle().run(request.deadline, get).await
     }
@@ -118,11 +128,11 @@ impl Reader {
         version: Arc<Version>,
         request: ReadRequest,
         requester: Requester,
-    ) -> Result<Option<(Decoded, Origin)>, Error> {
+    ) -> Result<Option<(Decoded, ReadFrom)>, Error> {
         if let Some(chunk) = version.locate(&request.address)
             && let Some(decoded) = self.peers.read(&chunk, request, requester).await
         {
-            return Ok(Some((decoded, Origin::Peer)));
+            return Ok(Some((decoded, chunk.read_from(Origin::Peer))));
         }
         self.get_from(version, None, request).await
     }
@@ -134,7 +144,7 @@ impl Reader {
         mut version: Arc<Version>,
         mut started: Option<StartedRead>,
         request: ReadRequest,
-    ) -> Result<Option<(Decoded, Origin)>, Error> {
+    ) -> Result<Option<(Decoded, ReadFrom)>, Error> {
         let mut is_refreshed = false;
         for _ in 0..LOOKUPS_MAX {
             match version.locate(&request.address) {
@@ -144,7 +154,9 @@ impl Reader {
                 None => {}
                 Some(chunk) => {
                     match self.read_verified(&version, &chunk, started.take(), request).await {
-                        Ok(found) => return Ok(Some(found)),
+                        Ok((decoded, origin)) => {
+                            return Ok(Some((decoded, chunk.read_from(origin))));
+                        }
                         Err(Fault::Error(error)) => return Err(error),
                         Err(Fault::Corrupt(text)) => return Err(Error::Corrupt(text)),
                         Err(Fault::Gone) if request.local_only => return Err(Error::NotLocal),
@@ -192,20 +204,24 @@ impl Reader {
     pub fn count(
         &self,
         address: &ChunkAddress,
-        found: Result<Option<(Decoded, Origin)>, Error>,
+        requester: Requester,
+        found: Result<Option<(Decoded, ReadFrom)>, Error>,
     ) -> Result<Option<Decoded>, Error> {
         match found {
-            Ok(Some((decoded, origin))) => {
-                self.counters.count_found(origin);
-                self.references.handle_read(address, (&decoded, origin));
+            Ok(Some((decoded, from))) => {
+                self.counters.count_found(from.origin);
+                self.usage.count_found(requester, from);
+                self.references.handle_read(address, (&decoded, from.origin));
                 Ok(Some(decoded))
             }
             Ok(None) => {
                 self.counters.count_other(None);
+                self.usage.count_other(requester, None);
                 Ok(None)
             }
             Err(error) => {
                 self.counters.count_other(Some(&error));
+                self.usage.count_other(requester, Some(&error));
                 Err(error)
             }
         }

@@ -34,6 +34,7 @@ pub(crate) use self::{index::index_sidecar_name, memory_budget::MemoryBudget};
 use crate::{
     Error, Occasion,
     object_source::ObjectSource,
+    usage::StoreUsage,
     versions::{
         opener::manifests::{FetchedManifest, Manifests},
         table_file::TableFile,
@@ -49,6 +50,7 @@ pub(crate) struct Opener {
     /// Memory for indexes in transit.
     budget: Arc<MemoryBudget>,
     occasion: Occasion,
+    usage: Arc<StoreUsage>,
     /// Manifests of the version opened last.
     known: Option<Manifests>,
 }
@@ -59,8 +61,9 @@ impl Opener {
         item: Option<ItemReader>,
         budget: Arc<MemoryBudget>,
         occasion: Occasion,
+        usage: Arc<StoreUsage>,
     ) -> Self {
-        Self { source, item, budget, occasion, known: None }
+        Self { source, item, budget, occasion, usage, known: None }
     }
 
     /// Reads the manifest and opens its version, if that is not the current one. Open files that

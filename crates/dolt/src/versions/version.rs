@@ -5,7 +5,10 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use busload_chunks::{ChunkAddress, ChunkLocation, FileSpec, Lookup, Manifest, TableIndex};
 use tokio::time::Instant;
 
-use crate::versions::{object_names::Naming, table_file::TableFile};
+use crate::{
+    stats::{Origin, ReadFrom},
+    versions::{object_names::Naming, table_file::TableFile},
+};
 
 /// One version of the store: a manifest and the open table files that it names.
 #[derive(Debug)]
@@ -53,6 +56,11 @@ impl FileChunk {
     /// Returns where the file has the chunk.
     pub fn location(&self) -> ChunkLocation {
         self.file.location(self.position)
+    }
+
+    /// Returns where a read of the chunk got its bytes.
+    pub fn read_from(&self, origin: Origin) -> ReadFrom {
+        ReadFrom { origin, stored_bytes: self.location().span.length }
     }
 }
 

@@ -4,13 +4,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::time::Instant;
 
-use super::{Urgency, limits::BANDWIDTH_SAMPLE_TIME, metrics::Metrics};
+use super::{
+    Urgency,
+    limits::BANDWIDTH_SAMPLE_TIME,
+    metrics::{Metrics, PathTraffic},
+};
 
 /// Measures one body: once a second, and at its end. Those of fills and readahead, which are long,
 /// are also measured together.
 #[derive(Debug)]
 pub(super) struct BodyRate<'a> {
     metrics: &'a Metrics,
+    traffic: &'a PathTraffic,
     urgency: Urgency,
     /// Time at which the sample began, and its bytes.
     began: Instant,
@@ -18,18 +23,22 @@ pub(super) struct BodyRate<'a> {
 }
 
 impl<'a> BodyRate<'a> {
-    pub(super) fn begin(metrics: &'a Metrics, urgency: Urgency) -> Self {
+    pub(super) fn begin(
+        (metrics, traffic): (&'a Metrics, &'a PathTraffic),
+        urgency: Urgency,
+    ) -> Self {
         let began = Instant::now();
         if urgency == Urgency::Fill {
             metrics.side_by_side().handle_begun(began);
         }
-        Self { metrics, urgency, began, bytes: 0 }
+        Self { metrics, traffic, urgency, began, bytes: 0 }
     }
 
     /// Adds bytes that have come.
     pub(super) fn add(&mut self, bytes: u64) {
         let now = Instant::now();
         self.metrics.bytes.fetch_add(bytes, Relaxed);
+        self.traffic.count_bytes(bytes);
         if self.urgency == Urgency::Fill {
             self.metrics.side_by_side().handle_bytes(bytes, now);
         }

@@ -21,6 +21,7 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     pub(super) requests: AtomicU64,
+    pub(super) lists: AtomicU64,
     pub(super) foreground_reads: AtomicU64,
     pub(super) fill_reads: AtomicU64,
     pub(super) bytes: AtomicU64,
@@ -31,6 +32,33 @@ pub(super) struct Metrics {
     pub(super) hedges_won: AtomicU64,
     side_by_side: Mutex<SideBySide>,
     measured: Mutex<Measured>,
+}
+
+/// Requests and bytes of one path of a bucket, whose other counters several paths may share.
+#[derive(Debug, Default)]
+pub struct PathTraffic {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl PathTraffic {
+    /// Requests sent, retries included.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Bytes of bodies received.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(super) fn count_requests(&self, count: u64) {
+        self.requests.fetch_add(count, Relaxed);
+    }
+
+    pub(super) fn count_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
 }
 
 /// Measured pace of a store.
@@ -96,6 +124,7 @@ impl Metrics {
         let measured = self.measured();
         RemoteStats {
             requests: self.requests.load(Relaxed),
+            lists: self.lists.load(Relaxed),
             foreground_reads: self.foreground_reads.load(Relaxed),
             fill_reads: self.fill_reads.load(Relaxed),
             bytes: self.bytes.load(Relaxed),

@@ -167,7 +167,7 @@ impl Remote {
         let range = GetRange::Bounded(read.rest.clone());
         let options = version::pinned(&read.meta.etag, GetOptions::new().with_range(Some(range)));
         let (answer, seen) = self.send(&read.path, options, urgency).await;
-        self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
+        self.count_requests(seen);
         let answer = answer.ok_or_else(|| self.stalled("no answer"))?;
         let answer = match answer {
             Ok(answer) => answer,
@@ -186,7 +186,7 @@ impl Remote {
         urgency: Urgency,
     ) -> Result<(), Fault> {
         let mut body = answer.into_stream();
-        let mut rate = BodyRate::begin(&self.metrics, urgency);
+        let mut rate = BodyRate::begin((&self.metrics, &self.traffic), urgency);
         let mut turn = GiveWay::new(urgency);
         let mut interest = InterestCheck::default();
         while read.rest.start < read.rest.end && !interest.is_over(read.sink) {

@@ -39,7 +39,7 @@ async fn read(
     let mut records = vec![None; addresses.len()];
     let mut reads = store.get_many(
         addresses,
-        Request { form: Form::Record, local_only: false, requester: Requester::Client, deadline },
+        Request { form: Form::Record, local_only: false, requester: Requester::Bundle, deadline },
     );
     let mut received = Vec::new();
     while reads.next(&mut received).await {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::{BoxError, body::HttpBody};
-use busload_dolt::Error;
+use busload_dolt::{Error, StoreUsage};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::BoxStream};
 use http_body::{Frame, SizeHint};
@@ -26,6 +26,8 @@ pub struct Sending {
     pub remotesapi: Arc<Remotesapi>,
     /// Kind under which the download is counted.
     pub kind: Download,
+    /// Counters of the store.
+    pub usage: Arc<StoreUsage>,
     /// Table name for log messages.
     pub table: String,
     /// Memory reservation, released at the end.
@@ -64,6 +66,7 @@ impl AnswerBody {
             None => return Poll::Ready(Err(format!("a piece of {bytes} bytes came for them"))),
         };
         self.sending.remotesapi.stats.count_sent(self.sending.kind, bytes);
+        self.sending.usage.count_sent(bytes);
         Poll::Ready(Ok(piece))
     }
 
@@ -122,7 +125,8 @@ mod tests {
     fn sending(kind: Download) -> (Sending, Arc<RemotesapiStats>) {
         let stats = Arc::<RemotesapiStats>::default();
         let remotesapi = Remotesapi::new(Arc::<TestHost>::default(), Arc::clone(&stats));
-        (Sending { remotesapi, kind, table: "t".to_owned(), _reservation: None }, stats)
+        let usage = Arc::default();
+        (Sending { remotesapi, kind, usage, table: "t".to_owned(), _reservation: None }, stats)
     }
 
     /// Returns the text sent, whether it ended without an error, and two metrics: bytes sent and

@@ -228,6 +228,7 @@ fn values(name: &str) -> &'static str {
         "0|1" => "`0` or `1`",
         "SIZE" => "size",
         "PERCENT" => "percentage",
+        "USD" => "price",
         "LEVELS" => "levels",
         "FORMAT" => "`text` or `json`",
         _ => "text",

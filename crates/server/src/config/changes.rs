@@ -48,7 +48,7 @@ use OnReload::{Applied, ContentsRead, Restart};
 
 /// All settings outside tables.
 #[rustfmt::skip]
-const SETTINGS: [Compared; 32] = [
+const SETTINGS: [Compared; 36] = [
     compared("acl_file", ContentsRead, |a, b| a.given.acl_file == b.given.acl_file),
     compared("client_reply_bytes", Applied,
         |a, b| a.settings.client_reply_bytes == b.settings.client_reply_bytes),
@@ -77,6 +77,10 @@ const SETTINGS: [Compared; 32] = [
     compared("peer_ca", Restart, |a, b| a.given.peer_ca == b.given.peer_ca),
     compared("peer_self", Restart, |a, b| a.given.peer_self == b.given.peer_self),
     compared("peers", Restart, |a, b| a.given.peers == b.given.peers),
+    compared("price_dynamodb", Restart, |a, b| a.prices.dynamodb == b.prices.dynamodb),
+    compared("price_egress", Restart, |a, b| a.prices.egress == b.prices.egress),
+    compared("price_get", Restart, |a, b| a.prices.get == b.prices.get),
+    compared("price_list", Restart, |a, b| a.prices.list == b.prices.list),
     compared("reply_bytes_total", Applied,
         |a, b| a.settings.reply_bytes_total == b.settings.reply_bytes_total),
     compared("request_bytes", Applied,

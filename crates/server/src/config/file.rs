@@ -157,6 +157,7 @@ fn text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
         _ => None,
     }
 }
@@ -195,6 +196,9 @@ mod tests {
             reply_bytes_total = "1GiB"
             request_bytes = "64MiB"
             log_level = "warn"
+            price_get = 0.4
+            price_egress = "0.09"
+            price_list = 5
             [tables.default]
             kind = "memory"
             sync = "os"
@@ -232,6 +236,8 @@ mod tests {
         assert_eq!(options.memory_max, Some(MemoryMax::Percent(50)));
         assert_eq!(options.client_reply_bytes, Some(Size(1 << 20)));
         assert_eq!(options.maxclients, Some(500));
+        let prices = [options.price_get, options.price_egress, options.price_list];
+        assert_eq!(prices.map(|price| price.unwrap().usd()), [0.4, 0.09, 5.0]);
         let [
             TableSpec::Memory(default),
             TableSpec::Postgres(objects),
@@ -319,6 +325,12 @@ mod tests {
             ("memory_max = 0", 1, "or none"),
             ("[tables.a]\nkind = 'memory'\nevict = 'lru'", 3, "`lru` is no way to evict"),
             ("maxclients = 0", 1, "expected 1 to"),
+            ("maxclients = 1.5", 1, "expected 1 to"),
+            ("price_get = -1", 1, "`-1` is no price; expected USD from 0"),
+            ("price_list = -0.5", 1, "`-0.5` is no price; expected USD from 0"),
+            ("price_egress = nan", 1, "`nan` is no price; expected USD from 0"),
+            ("price_dynamodb = 'cheap'", 1, "`cheap` is no price; expected USD from 0"),
+            ("price_get = true", 1, "takes a string or a number"),
             ("log_level = 'loud'", 1, "expected error, warn, info, debug or trace"),
         ] {
             let (found, message) = mistake(text);

@@ -9,6 +9,7 @@ use super::{
     http_url::HttpUrl,
     otel::{OtelEndpoint, OtelService, SampleShare},
     peers::PeerEntry,
+    prices::Price,
     secret_argument::SecretArgument,
     stores::StoresSpec,
     table::TableSpec,
@@ -25,7 +26,7 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// Keys of the file's top level, without `tables`.
-pub const OPTION_KEYS: [&str; 32] = [
+pub const OPTION_KEYS: [&str; 36] = [
     "acl_file",
     "client_reply_bytes",
     "data",
@@ -46,6 +47,10 @@ pub const OPTION_KEYS: [&str; 32] = [
     "peer_ca",
     "peer_self",
     "peers",
+    "price_dynamodb",
+    "price_egress",
+    "price_get",
+    "price_list",
     "reply_bytes_total",
     "request_bytes",
     "resp",
@@ -298,6 +303,24 @@ pub struct Options {
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 
+    /// Price of a million GETs of an object store in USD, by which /metrics shows what was saved
+    /// [default: 0.4]
+    #[arg(long, value_name = "USD", help_heading = "Prices")]
+    pub price_get: Option<Price>,
+
+    /// Price of a million LISTs in USD [default: 5]
+    #[arg(long, value_name = "USD", help_heading = "Prices")]
+    pub price_list: Option<Price>,
+
+    /// Price of a GiB that leaves the object store in USD: nothing within a region of S3, 0.09 to
+    /// the internet [default: 0]
+    #[arg(long, value_name = "USD", help_heading = "Prices")]
+    pub price_egress: Option<Price>,
+
+    /// Price of a million read units of DynamoDB in USD [default: 0.125]
+    #[arg(long, value_name = "USD", help_heading = "Prices")]
+    pub price_dynamodb: Option<Price>,
+
     /// URL of a collector of OpenTelemetry, OTLP over HTTP, that gets traces of requests to
     /// Postgres and chunk tables, like http://127.0.0.1:4318
     ///
@@ -355,6 +378,10 @@ impl Options {
             "otel_endpoint" => self.otel_endpoint = Some(value.parse()?),
             "otel_sample" => self.otel_sample = Some(value.parse()?),
             "otel_service" => self.otel_service = Some(value.parse()?),
+            "price_dynamodb" => self.price_dynamodb = Some(value.parse()?),
+            "price_egress" => self.price_egress = Some(value.parse()?),
+            "price_get" => self.price_get = Some(value.parse()?),
+            "price_list" => self.price_list = Some(value.parse()?),
             "password_file" => self.password_file = Some(path(value)?),
             "tls_cert" => self.tls_cert = Some(path(value)?),
             "tls_key" => self.tls_key = Some(path(value)?),
@@ -426,6 +453,10 @@ impl Options {
             request_bytes: self.request_bytes.or(other.request_bytes),
             log_level: self.log_level.or(other.log_level),
             log_format: self.log_format.or(other.log_format),
+            price_get: self.price_get.or(other.price_get),
+            price_list: self.price_list.or(other.price_list),
+            price_egress: self.price_egress.or(other.price_egress),
+            price_dynamodb: self.price_dynamodb.or(other.price_dynamodb),
             otel_endpoint: self.otel_endpoint.or(other.otel_endpoint),
             otel_sample: self.otel_sample.or(other.otel_sample),
             otel_service: self.otel_service.or(other.otel_service),

@@ -126,13 +126,15 @@ pub const CHUNKS_SETTINGS: [Setting; 18] = [
 
 /// Settings that stores by pattern have beside those of a chunk table.
 #[rustfmt::skip]
-pub const STORES_SETTINGS: [Setting; 5] = [
+pub const STORES_SETTINGS: [Setting; 6] = [
     setting("stores_max", WHOLE, Value("1000"), "stores that are open at once"),
     setting("index_memory", SIZE, Value("1GiB"), "memory of the indexes of open stores"),
     setting("idle", DURATION, Value("10m"), "time without requests after which a store is closed"),
     setting("store_disk_min", SIZE, Value("0"),
         "disk space of a store that others leave to it while it is open, at most half of `disk`"),
     setting("store_disk_max", SIZE, Text("`disk`"), "disk space of a store, at most"),
+    setting("busiest_stores", WHOLE, Value("20"),
+        "busiest stores that have metrics of their own, at most 200; 0: none"),
 ];
 
 impl SettingDefault {

@@ -10,7 +10,7 @@
 
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 
-use busload_dolt::{DynamoTables, SetSettings, StoreTemplate};
+use busload_dolt::{DynamoTables, SetSettings, StoreTemplate, limits::BUSIEST_STORES_MAX};
 use busload_objects::StoreShare;
 use busload_pipeline::name_pattern::NamePattern;
 use tokio::runtime::Handle;
@@ -24,7 +24,7 @@ use super::{
 use crate::failure::Failure;
 
 /// Keys that only patterns have.
-const OWN_KEYS: [&str; 5] = names(&STORES_SETTINGS);
+const OWN_KEYS: [&str; 6] = names(&STORES_SETTINGS);
 /// Keys of chunk tables that are for one store only.
 const REFUSED_KEYS: [&str; 3] = ["memory", "dolt_paths", "kind"];
 
@@ -34,6 +34,7 @@ const INDEX_MEMORY_DEFAULT: Size = Size(1 << 30);
 const INDEX_MEMORY_MIN: Size = Size(1 << 20);
 const IDLE_DEFAULT: Duration = Duration::from_secs(600);
 const IDLE_MIN: Duration = Duration::from_millis(100);
+const BUSIEST_STORES_DEFAULT: usize = 20;
 
 /// Settings of the stores of one pattern as given. `Debug` shows no URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +45,7 @@ pub struct StoresSpec {
     idle: Option<Duration>,
     store_disk_min: Option<Size>,
     store_disk_max: Option<Size>,
+    busiest_stores: Option<usize>,
 }
 
 /// Checked settings of the stores of one pattern, with defaults filled in.
@@ -57,6 +59,7 @@ pub struct StoresSettings {
     index_bytes_max: u64,
     idle: Duration,
     store_share: StoreShare,
+    busiest_max: usize,
 }
 
 impl StoresSpec {
@@ -71,6 +74,7 @@ impl StoresSpec {
             idle: None,
             store_disk_min: None,
             store_disk_max: None,
+            busiest_stores: None,
         })
     }
 
@@ -94,6 +98,7 @@ impl StoresSpec {
             "index_memory" => self.index_memory = Some(size(key, value)?),
             "store_disk_min" => self.store_disk_min = Some(size(key, value)?),
             "store_disk_max" => self.store_disk_max = Some(size(key, value)?),
+            "busiest_stores" => self.busiest_stores = Some(count(key, value)?),
             _ => self.idle = Some(parse_duration(value)?),
         }
         Ok(())
@@ -120,7 +125,15 @@ impl StoresSpec {
     pub fn resolve(self, data: &Path) -> Result<StoresSettings, Failure> {
         let pattern = self.pattern().to_owned();
         let refuse = |error: String| Failure::usage(format!("stores {pattern}: {error}"));
-        let Self { chunks, stores_max, index_memory, idle, store_disk_min, store_disk_max } = self;
+        let Self {
+            chunks,
+            stores_max,
+            index_memory,
+            idle,
+            store_disk_min,
+            store_disk_max,
+            busiest_stores,
+        } = self;
         let mut chunks = chunks.resolve(data)?;
         if chunks.directory == data.join("cache").join(&pattern) {
             chunks.directory = data.join("cache").join(directory_of(&pattern));
@@ -139,12 +152,24 @@ impl StoresSpec {
             stores_max: one_to("stores_max", stores_max, STORES_MAX_DEFAULT, STORES_MAX_MAX)
                 .map_err(refuse)?,
             index_bytes_max: index_memory.0,
+            busiest_max: busiest(busiest_stores).map_err(refuse)?,
             idle: within("idle", idle, IDLE_DEFAULT, IDLE_MIN).map_err(refuse)?,
             chunks,
             pattern,
             template,
         })
     }
+}
+
+/// Checks the number of stores with metrics of their own.
+fn busiest(stores: Option<usize>) -> Result<usize, String> {
+    let stores = stores.unwrap_or(BUSIEST_STORES_DEFAULT);
+    if BUSIEST_STORES_MAX < stores {
+        return Err(format!(
+            "busiest_stores = {stores} is out of range; expected 0 to {BUSIEST_STORES_MAX}"
+        ));
+    }
+    Ok(stores)
 }
 
 /// Checks the share of a store in a disk.
@@ -216,6 +241,7 @@ impl StoresSettings {
             index_bytes_max: self.index_bytes_max,
             idle: self.idle,
             store_share: self.store_share,
+            busiest_max: self.busiest_max,
         }
     }
 
@@ -281,6 +307,8 @@ mod tests {
             ("*/*=s3://b/{name}?stores_max=0", "stores_max = 0 is out of range"),
             ("*/*=s3://b/{name}?index_memory=1KiB", "index_memory = 1 KiB is too little"),
             ("*/*=s3://b/{name}?idle=1ms", "idle = 1ms is out of range"),
+            ("*/*=s3://b/{name}?busiest_stores=201", "expected 0 to 200"),
+            ("*/*=s3://b/{name}?busiest_stores=-1", "busiest_stores"),
             ("*/*=s3://b/{name}?disk=1GiB&store_disk_max=2GiB", "is more than disk = 1 GiB"),
             ("*/*=s3://b/{name}?disk=0&store_disk_max=1GiB", "is more than disk = 0"),
             ("*/*=s3://b/{name}?store_disk_max=1MiB", "store_disk_max = 1 MiB is too little"),

@@ -111,7 +111,7 @@ impl Chunks {
         deadline: &Deadline,
     ) -> Result<OwnedSemaphorePermit, Refusal> {
         let (permits, count) = match requester {
-            Requester::Client => (&self.permits, STREAMED_CALLS_MAX),
+            Requester::Client | Requester::Bundle => (&self.permits, STREAMED_CALLS_MAX),
             Requester::Peer => (&self.peer_permits, PEER_CALLS_SERVED_MAX),
         };
         let permit = Arc::clone(permits).acquire_owned();
@@ -169,7 +169,9 @@ impl Target {
 
     /// Reads one chunk: at once from memory or the page cache, else waits for it.
     async fn chunk(&self, address: ChunkAddress, request: ReadRequest) -> answer::Outcome {
-        if let Attempt::Ready(outcome) = self.store().try_get(&address, request.form) {
+        if let Attempt::Ready(outcome) =
+            self.store().try_get_for(request.requester, &address, request.form)
+        {
             return outcome;
         }
         let waited = timeout_at(request.deadline.into(), self.store().get(address, request)).await;

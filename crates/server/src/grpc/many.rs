@@ -46,7 +46,12 @@ pub type Outcomes = Vec<(u32, Outcome)>;
 /// Source of chunks that a call reads from.
 pub trait Reader: Send + Unpin + 'static {
     /// Reads a chunk that can be read without waiting.
-    fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>>;
+    fn try_get(
+        &self,
+        requester: Requester,
+        address: &ChunkAddress,
+        form: Form,
+    ) -> Attempt<Option<Chunk>>;
     /// Reads chunks that have to be waited for. Each address gets one outcome.
     fn get_many(
         &self,
@@ -56,8 +61,13 @@ pub trait Reader: Send + Unpin + 'static {
 }
 
 impl Reader for Store {
-    fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>> {
-        Store::try_get(self, address, form)
+    fn try_get(
+        &self,
+        requester: Requester,
+        address: &ChunkAddress,
+        form: Form,
+    ) -> Attempt<Option<Chunk>> {
+        self.try_get_for(requester, address, form)
     }
 
     fn get_many(
@@ -179,7 +189,7 @@ impl<R: Reader> Answers<R> {
                 return Turn::Full;
             }
             let Some(address) = self.address(self.next) else { return Turn::Done };
-            match self.reader.try_get(&address, self.call.form) {
+            match self.reader.try_get(self.call.requester, &address, self.call.form) {
                 Attempt::Wait => self.waiting.push(self.next),
                 Attempt::Ready(outcome) if message.has_space_for(&outcome) => {
                     message.add(self.next, outcome, &self.call.deadline);

@@ -23,7 +23,7 @@ mod table;
 
 pub use self::{
     metric_source::resident_bytes,
-    reading::{ChunksReading, LogReading, QueueReading, Reading},
+    reading::{BusyReading, ChunksReading, LogReading, QueueReading, Reading, SetReading},
 };
 
 use self::{exposition::Page, table::TABLE};

@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 use super::{
     chunks::{
         ChunkCommand, ChunkQuery, ChunkQueue, ChunkWaiter, QueueSpace, TurnBudget, command_of,
-        form_of, not_an_address, start_queue, supports,
+        form_of, not_an_address, saved_fields, start_queue, supports,
     },
     finished::{FinishedAnswers, Notifying},
     requests::source_info,
@@ -238,10 +238,12 @@ impl Source for ChunkSetSource {
     }
 
     fn info(&self) -> SourceInfo {
+        let stats = self.set.set.stats();
+        let savings = saved_fields(&stats.usage, &stats.store);
         let SetStats { open, opening, opened, closed, absent, refused, index_bytes, store, .. } =
-            self.set.set.stats();
+            stats;
         let cache = self.set.set.cache().stats();
-        let fields = vec![
+        let mut fields = vec![
             ("open", open.to_string()),
             ("opening", opening.to_string()),
             ("opened", opened.to_string()),
@@ -254,6 +256,7 @@ impl Source for ChunkSetSource {
             ("store_requests", store.requests.to_string()),
             ("store_bytes", store.bytes.to_string()),
         ];
+        fields.extend(savings);
         source_info(fields, &QueueStats::default(), self.waiting.len())
     }
 }

@@ -21,7 +21,8 @@ mod service;
 use std::{sync::Arc, time::Duration};
 
 use busload_batch::Refusal;
-use busload_dolt::{Attempt, ChunkAddress, Form, Store, StoreStats, StoreStatus};
+use busload_dolt::{Attempt, ChunkAddress, Form, Store, StoreStats, StoreStatus, UsageStats};
+use busload_objects::RemoteStats;
 use busload_pipeline::{
     source::{
         Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
@@ -35,7 +36,8 @@ use super::{
     requests::{OpenRequests, source_info},
 };
 use crate::{
-    config::{CHUNKS, ChunksSettings, Contents},
+    config::{CHUNKS, ChunksSettings, Contents, Prices},
+    savings::Savings,
     traces::{Outcome, TableTracer},
 };
 pub use service::{ChunkCommand, ChunkQuery, ChunkQueue, ChunkWaiter, start_queue};
@@ -278,6 +280,17 @@ pub fn state_of(state: &StoreStatus) -> &'static str {
     }
 }
 
+/// Builds the fields of INFO about what was saved. They have no prices, so no money.
+pub fn saved_fields(usage: &UsageStats, store: &RemoteStats) -> [(&'static str, String); 4] {
+    let savings = Savings::new(usage, store, Prices::NONE);
+    [
+        ("direct_requests", savings.direct_requests.to_string()),
+        ("direct_bytes", savings.direct_bytes.to_string()),
+        ("saved_requests", savings.requests().to_string()),
+        ("saved_bytes", savings.bytes().to_string()),
+    ]
+}
+
 /// Builds the fields of INFO.
 fn info(store: &Store, queue: &ChunkQueue) -> SourceInfo {
     let (stats, state) = (store.stats(), store.status());
@@ -304,6 +317,7 @@ fn info(store: &Store, queue: &ChunkQueue) -> SourceInfo {
         ("store_bytes", remote.bytes.to_string()),
         ("store_retries", remote.retries.to_string()),
     ];
+    fields.extend(saved_fields(&stats.usage, remote));
     if let StoreStatus::Failed(error) = &state {
         fields.push(("last_error", error.to_string()));
     } else if let Some(error) = &remote.last_error {

@@ -416,14 +416,20 @@ fn every_field_of_the_statistics_is_documented_and_no_other() {
     let directory = tempdir().unwrap();
     let postgres = "objects=postgres://app@127.0.0.1:1/lake?relation=objects&key=path";
     let chunks = fixtures::table("db", "real-classic", "disk_free=0");
-    let tables = ["--table", postgres, "--table", &chunks];
+    let dolt = directory.path().join("dolt");
+    fixtures::copy("real-classic", &dolt.join("org/db"));
+    let stores = format!("*/*=file://{}/{{name}}?disk=0", dolt.display());
+    let tables = ["--table", postgres, "--table", &chunks, "--stores", &stores];
     let server = Server::start(&directory.path().join("d"), &tables);
     let mut client = server.client();
+    let chunk = format!("org/db:{}", fixtures::listed("real-classic")[0].address);
+    assert_ne!(client.text(&["STRLEN", &chunk]), "0");
     assert_eq!(client.text(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]), "OK");
     assert_eq!(client.text(&["SET", "a", "1"]), "OK");
     let stats = loop {
         let stats: Value = serde_json::from_str(&server.http("/api/stats").1).unwrap();
-        if stats["history"]["samples"] != Value::Array(Vec::new()) {
+        let is_there = |list: &Value| *list != Value::Array(Vec::new());
+        if is_there(&stats["history"]["samples"]) && is_there(&stats["busiest"]) {
             break stats;
         }
     };

@@ -10,7 +10,7 @@ use crate::{
     support::{
         Client, Server, TIMEOUT,
         client::{binary_command, command},
-        fixtures,
+        eventually, fixtures,
     },
 };
 use busload_resp::reply::Reply;
@@ -237,13 +237,21 @@ fn a_server_with_all_kinds_of_tables_exports_the_documented_metrics() {
     let directory = tempdir().unwrap();
     let chunks = fixtures::table("db", "real-classic", "disk_free=0");
     let postgres = "objects=postgres://app@127.0.0.1:1/lake?relation=objects&key=path";
-    let stores = format!("*/*=file://{}/{{name}}", directory.path().display());
+    fixtures::copy("real-classic", &directory.path().join("org/db"));
+    let stores = format!("*/*=file://{}/{{name}}?disk=0", directory.path().display());
     let tables = ["--table", &chunks, "--table", postgres, "--stores", &stores];
     let server = Server::start(&directory.path().join("d"), &tables);
     // Histograms are there once they count something.
     assert_eq!(server.client().text(&["SET", "a", "1"]), "OK");
     grpc::ask_once(server.address("http"));
-    let (_, page) = server.http("/metrics");
+    // Stores have metrics of their own once they are known to be the busiest.
+    let chunk = format!("org/db:{}", fixtures::listed("real-classic")[0].address);
+    assert_ne!(server.client().text(&["STRLEN", &chunk]), "0");
+    let mut page = String::new();
+    eventually("a store is one of the busiest", || {
+        page = server.http("/metrics").1;
+        page.contains("busload_store_reads_total")
+    });
     let mut exported: Vec<(String, String, Vec<String>)> = Vec::new();
     for line in page.lines() {
         if let Some(family) = line.strip_prefix("# TYPE ") {

@@ -17,6 +17,7 @@ mod metadata;
 mod peer_bandwidth;
 mod peer_chunks;
 mod peers;
+mod savings;
 mod slow_link;
 mod stores;
 mod unfinished;

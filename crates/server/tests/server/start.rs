@@ -128,6 +128,8 @@ fn mistakes_in_flags_end_with_code_2_and_say_what_was_expected() {
         ),
         (&["--password-file", "/nowhere"], "/nowhere"),
         (&["--config", "/nowhere"], "/nowhere"),
+        (&["--price-get=-1"], "`-1` is no price; expected USD from 0"),
+        (&["--price-egress", "little"], "`little` is no price; expected USD from 0"),
         (&["--drop-table", "t"], "the log knows no such table"),
     ] {
         let directory = tempdir().unwrap();

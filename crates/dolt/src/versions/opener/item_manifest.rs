@@ -16,6 +16,7 @@ use busload_dynamo::{Attribute, Error as ItemError, Item, ItemReader};
 use crate::{
     Error,
     limits::OPENING_ATTEMPTS_MAX,
+    usage::StoreUsage,
     versions::opener::{Opener, manifests::FetchedManifest},
 };
 
@@ -30,12 +31,12 @@ impl Opener {
         item: &ItemReader,
         known: Option<&FetchedManifest>,
     ) -> Result<Read, Error> {
-        let (mut last, is_verified) = fetch(item).await?;
+        let (mut last, is_verified) = fetch(item, &self.usage).await?;
         if is_verified || (last.is_some() && last.as_ref() == known) {
             return Ok(last);
         }
         for _ in 0..OPENING_ATTEMPTS_MAX {
-            let (read, is_verified) = fetch(item).await?;
+            let (read, is_verified) = fetch(item, &self.usage).await?;
             if is_verified || read == last {
                 return Ok(read);
             }
@@ -46,10 +47,11 @@ impl Opener {
 }
 
 /// Reads the item once. Returns whether the answer had a checksum, too.
-async fn fetch(reader: &ItemReader) -> Result<(Read, bool), Error> {
+async fn fetch(reader: &ItemReader, usage: &StoreUsage) -> Result<(Read, bool), Error> {
     let read = reader.read().await.map_err(|error| match error {
         ItemError::Unreachable(text) | ItemError::Denied(text) => Error::Unreachable(text),
     })?;
+    usage.count_item_read(read.item.iter().flatten().map(|item| item.bytes()).sum());
     let corrupt = |text: String| Error::Corrupt(format!("{}: {text}", reader.name()));
     let manifest = match read.item.map_err(corrupt)? {
         None => None,

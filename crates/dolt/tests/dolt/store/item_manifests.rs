@@ -154,6 +154,7 @@ async fn files_of_the_appendix_come_first_and_once() {
     // One read was enough, because the answer had a checksum.
     let seen = aws.dynamo.take_seen();
     assert!(seen.len() == 1 && seen[0].is_consistent, "{seen:?}");
+    assert_eq!(store.stats().usage.item_units, 1);
     store.close().await;
 }
 
@@ -284,6 +285,7 @@ async fn an_answer_without_a_checksum_is_believed_when_another_agrees() {
     assert_eq!(aws.dynamo.take_seen().len(), 2);
     store.refresh().await.unwrap();
     assert_eq!(aws.dynamo.take_seen().len(), 1, "it says what was known");
+    assert_eq!(store.stats().usage.item_units, 3, "each read is billed");
     store.close().await;
 }
 

@@ -45,6 +45,7 @@ impl Stores {
             index_bytes_max: 1 << 30,
             idle: Duration::from_secs(3600),
             store_share: StoreShare::default(),
+            busiest_max: 2,
         }
     }
 
@@ -180,6 +181,34 @@ async fn a_store_without_requests_is_closed() {
     assert!(set.find("org/0").is_some(), "somebody has it");
     read_from(&set, 1).await.unwrap();
     assert_eq!(set.stats().opened, 3);
+}
+
+/// Counts of a store that was closed went with it, so rates of all stores together were negative.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_do_not_go_back_when_a_store_is_closed() {
+    let stores = Stores::new(2);
+    let settings = SetSettings { idle: Duration::from_millis(100), ..stores.settings() };
+    let set = StoreSet::start(settings).unwrap();
+    let held = set.get("org/0").unwrap();
+    for times in 1..=3 {
+        read(&held, 0).await.unwrap();
+        assert_eq!(set.stats().usage.reads(), times);
+    }
+    let [store] = &*set.busiest() else { panic!("{:?}", set.busiest()) };
+    assert_eq!((store.usage.name(), store.usage.stats().reads()), ("org/0", 3));
+    let before = set.stats();
+    assert_eq!(store.usage.traffic().bytes(), before.store.bytes, "no other store was opened");
+    assert_eq!(before.usage, store.usage.stats());
+    assert!(0 < before.usage.bytes);
+    drop(held);
+    eventually("the idle store stays open", || set.find("org/0").is_none()).await;
+    assert_eq!(set.stats().usage, before.usage);
+    read_from(&set, 1).await.unwrap();
+    read_from(&set, 0).await.unwrap();
+    let after = set.stats();
+    assert_eq!((after.usage.reads(), after.usage.direct_requests()), (5, 5));
+    assert!(before.store.requests < after.store.requests);
+    assert_eq!(store.usage.stats().reads(), 4, "one of the busiest goes on counting");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -171,7 +171,8 @@ async fn a_store_at_another_path_names_the_item_of_that_path() {
     };
     let sample = remote("x/x");
     for path in ["org/a", "org/b", "deep/org/a.b-c_d~e"] {
-        let (at_path, opened) = (sample.at_path("", path).unwrap(), remote(path));
+        let (at_path, opened) =
+            (sample.at_path(("", path), Default::default()).unwrap(), remote(path));
         let (item, expected) = (at_path.item().unwrap(), opened.item().unwrap());
         assert_eq!((item.table.as_str(), item.key.as_str()), ("t", path));
         assert_eq!(item.key, expected.key);

@@ -9,6 +9,8 @@ use crate::config::Size;
 const SENT: &str = "round_trips";
 /// Number of slow commands that are shown.
 const SLOW_COMMANDS: usize = 5;
+/// Number of the busiest stores that are shown.
+const BUSIEST_STORES: usize = 5;
 /// Number of latencies that are shown.
 const LATENCIES: usize = 12;
 /// Longest part of a text of clients or errors that is shown.
@@ -95,6 +97,8 @@ pub fn report(before: &Reading, now: &Reading) -> Vec<Line> {
     lines.extend(stages(&span));
     lines.extend(tables(&span));
     lines.extend(saved(&span));
+    lines.extend(savings(span.now));
+    lines.extend(busiest(&span));
     lines.extend(log(&span));
     lines.extend(latencies(span.now));
     lines.extend(slow_commands(span.now));
@@ -258,6 +262,53 @@ fn saved(span: &Span<'_>) -> Vec<Line> {
     lines
 }
 
+/// Shows what tables of chunks and patterns of stores saved: less than nothing where busload asked
+/// for more than its clients.
+fn savings(now: Part<'_>) -> Vec<Line> {
+    let row = |row: Part<'_>| {
+        Line::plain(format!(
+            "{:<16} {:>13} {:>11} {:>11} {:>13} {:>12}",
+            shortened(row.text("name"), 16),
+            whole(row.count("direct_requests")),
+            whole(row.count("store_requests")),
+            signed(row.number("saved_requests"), whole),
+            signed(row.number("saved_bytes"), |bytes| Size(bytes).to_string()),
+            format!("{:.4}", row.number("saved_usd"))
+        ))
+    };
+    let mut lines: Vec<Line> = now.list("savings").map(row).collect();
+    if !lines.is_empty() {
+        let title =
+            "BUCKETS since start without us        sent       saved   saved bytes    saved USD";
+        lines.splice(0..0, section(title));
+    }
+    lines
+}
+
+/// Shows the busiest stores of patterns.
+fn busiest(span: &Span<'_>) -> Vec<Line> {
+    let row = |store: Part<'_>| {
+        let name = store.text("name");
+        let both = span.named("busiest", name);
+        Line::plain(format!(
+            "{:<30} {:>11} {:>7} {:>13} {:>11} {:>9}",
+            shortened(name, 30),
+            number(both.rate("reads")),
+            percent(both.growth("hits"), both.growth("reads")),
+            number(both.rate("downloads")),
+            Size(both.growth("store_bytes")).to_string(),
+            whole(both.growth("errors"))
+        ))
+    };
+    let mut lines: Vec<Line> = span.now.list("busiest").take(BUSIEST_STORES).map(row).collect();
+    if !lines.is_empty() {
+        let columns = "                     reads/s    hits   downloads/s     fetched    errors";
+        let title = format!("BUSIEST STORES{columns}");
+        lines.splice(0..0, section(&title));
+    }
+    lines
+}
+
 fn log(span: &Span<'_>) -> Vec<Line> {
     let log = span.part("log");
     if !span.now.has("log") {
@@ -395,6 +446,12 @@ fn number(rate: f64) -> String {
     } else {
         whole(rate.round() as u64)
     }
+}
+
+/// Formats a whole number that may be negative.
+fn signed(value: f64, shown: impl Fn(u64) -> String) -> String {
+    let text = shown(value.abs() as u64);
+    if value < 0.0 { format!("-{text}") } else { text }
 }
 
 /// Formats a whole number with a comma between thousands.

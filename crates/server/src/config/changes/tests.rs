@@ -62,6 +62,7 @@ fn a_change_of_each_setting_is_found_alone() {
             "log_level" => "info,busload_postgres=debug",
             "maxclients" => "17",
             "net_threads" => "1",
+            "price_dynamodb" | "price_egress" | "price_get" | "price_list" => "0.07",
             "reply_bytes_total" => "3GiB",
             "snapshot_cpu" => "11%",
             _ => "1MiB",

@@ -49,7 +49,7 @@ fn chunk(address: &ChunkAddress) -> Chunk {
 }
 
 impl Reader for Fake {
-    fn try_get(&self, address: &ChunkAddress, _: Form) -> Attempt<Option<Chunk>> {
+    fn try_get(&self, _: Requester, address: &ChunkAddress, _: Form) -> Attempt<Option<Chunk>> {
         *self.lookups.lock().unwrap() += 1;
         match address.0[0] {
             AT_HAND => Attempt::Ready(Ok(Some(chunk(address)))),

@@ -37,6 +37,11 @@ function bytes(value) {
   return plain(value) + THIN + units[power];
 }
 
+/** A value that may be negative, by the format of one that is not. */
+function signed(value, format) {
+  return value < 0 ? "-" + format(-value) : format(value);
+}
+
 /** A duration given in microseconds. */
 function duration(us) {
   if (us === null || !Number.isFinite(us)) return "-";

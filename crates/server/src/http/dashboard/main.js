@@ -54,6 +54,7 @@ function draw() {
   drawPipeline(last, second);
   timeline.draw();
   saved.draw(last);
+  drawSavings(last);
   drawHistograms(last);
   drawSlow(last);
   drawTables(last, second);

@@ -146,6 +146,30 @@ function sparedIn(name, window) {
       - window.tableGrowth(table.name, "round_trips"), 0);
 }
 
+/** What tables of chunks and patterns of stores saved, with a sign, and the busiest stores. */
+function drawSavings(stats) {
+  const {savings, busiest} = stats;
+  byId("buckets").hidden = savings.length === 0;
+  byId("busiest").hidden = busiest.length === 0;
+  const cell = (name, text) => element("td", {"data-label": name}, text);
+  replace(byId("savings-rows"), savings, () => savings.map((row) =>
+    element("tr", {"data-savings": row.name},
+      element("th", {scope: "row"}, row.name),
+      cell("GETs of clients without us", whole(row.direct_requests)),
+      cell("Requests sent", whole(row.store_requests)),
+      cell("Requests saved", whole(row.saved_requests)),
+      cell("Bytes saved", signed(row.saved_bytes, bytes)),
+      cell("Money saved", signed(row.saved_usd, (usd) => "$" + usd.toFixed(usd < 1 ? 4 : 2))))));
+  replace(byId("busiest-rows"), busiest, () => busiest.map((store) =>
+    element("tr", {},
+      element("th", {scope: "row"}, store.name),
+      cell("Chunks read", whole(store.reads)),
+      cell("From memory, disk", percent(store.hits / store.reads)),
+      cell("Downloads", whole(store.downloads)),
+      cell("Fetched", bytes(store.store_bytes)),
+      cell("Errors", whole(store.errors)))));
+}
+
 function drawHistograms(stats) {
   // Commands without a key belong to no table.
   const rank = (entry) => Number(entry.subject === "*");

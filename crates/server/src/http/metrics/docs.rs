@@ -18,7 +18,7 @@ Names end with their unit; `_total` marks counters, which only grow until the pr
 
 /// Sections of the page: a prefix of metrics' names, the title, and when the server has these
 /// metrics. A metric belongs to the first section that fits.
-const SECTIONS: [(&str, &str, &str); 10] = [
+const SECTIONS: [(&str, &str, &str); 11] = [
     (
         "busload_request_",
         "Requests",
@@ -43,7 +43,15 @@ reached the store are left out, and those whose client had gone.",
     (
         "busload_stores_",
         "Stores by pattern",
-        "For each pattern of `--stores`, over all of its stores.",
+        "For each pattern of `--stores`, over all of its stores, those included that were closed.",
+    ),
+    (
+        "busload_store_",
+        "The busiest stores",
+        "\
+For the stores of each pattern with most requests lately, at most `busiest_stores` of them.
+[chunks.md](chunks.md#the-busiest-stores) says which these are, and when a series ends or begins
+again. What all other stores did is the difference to `busload_stores_`.",
     ),
     (
         "busload_dynamodb_",

@@ -15,7 +15,9 @@ use busload_tls::Counters;
 
 use super::{
     exposition::Samples,
-    reading::{ChunksReading, LogReading, PeersReading, QueueReading, Reading, SetReading},
+    reading::{
+        BusyReading, ChunksReading, LogReading, PeersReading, QueueReading, Reading, SetReading,
+    },
 };
 use crate::{
     http::front_metrics::FrontMetrics,
@@ -42,12 +44,16 @@ pub enum MetricSource {
     QueueOperation(fn(&ClassStats) -> u64),
     /// A value for each table of kind chunks.
     Chunks(fn(&ChunksReading) -> u64),
-    /// A moving average for each table of kind chunks.
-    ChunksAverage(fn(&ChunksReading) -> f64),
+    /// A value for each table of kind chunks that is no whole number, or may be negative.
+    ChunksNumber(fn(&ChunksReading) -> f64),
     /// A value for each table of DynamoDB with manifests of stores.
     Dynamo(fn(&DynamoStats) -> u64),
     /// A value for each pattern of stores.
     Set(fn(&SetReading) -> u64),
+    /// A value for each pattern of stores that is no whole number, or may be negative.
+    SetNumber(fn(&SetReading) -> f64),
+    /// A value for each of the busiest stores.
+    BusyStore(fn(&BusyReading) -> u64),
     /// Counts of Dolt's clients by one label, over all tables of kind chunks.
     Dolt(Labels, fn(&RemotesapiStats) -> Vec<(&'static str, u64)>),
     /// A value of the log.
@@ -62,8 +68,8 @@ pub enum MetricSource {
 pub type Labels = &'static [&'static str];
 
 use MetricSource::{
-    Chunks, ChunksAverage, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline, Postgres, Process,
-    Queue, QueueOperation, Set, Stage,
+    BusyStore, Chunks, ChunksNumber, Dolt, Dynamo, Http, Labelled, Latency, Log, Pipeline,
+    Postgres, Process, Queue, QueueOperation, Set, SetNumber, Stage,
 };
 
 impl MetricSource {
@@ -72,10 +78,11 @@ impl MetricSource {
         match self {
             Process(_) | Pipeline(_) | Http(_) | Log(_) => &[],
             Stage(_) => &["stage"],
-            Postgres(_) | Queue(_) | Chunks(_) | ChunksAverage(_) => &["table"],
+            Postgres(_) | Queue(_) | Chunks(_) | ChunksNumber(_) => &["table"],
             QueueOperation(_) => &["table", "operation"],
             Dynamo(_) => &["dynamodb_table", "endpoint"],
-            Set(_) => &["pattern"],
+            Set(_) | SetNumber(_) => &["pattern"],
+            BusyStore(_) => &["pattern", "store"],
             Latency(_) => &["table", "kind", "family", "le"],
             Dolt(labels, _) | Labelled(labels, _) => labels,
         }
@@ -114,7 +121,7 @@ impl MetricSource {
                     samples.put(&[&table.name], of(table));
                 }
             }
-            ChunksAverage(of) => {
+            ChunksNumber(of) => {
                 for table in &reading.chunks {
                     samples.put(&[&table.name], of(table));
                 }
@@ -127,6 +134,18 @@ impl MetricSource {
             Set(of) => {
                 for set in &reading.sets {
                     samples.put(&[&set.pattern], of(set));
+                }
+            }
+            SetNumber(of) => {
+                for set in &reading.sets {
+                    samples.put(&[&set.pattern], of(set));
+                }
+            }
+            BusyStore(of) => {
+                for SetReading { pattern, busiest, .. } in &reading.sets {
+                    for busy in busiest {
+                        samples.put(&[pattern, &busy.store], of(busy));
+                    }
                 }
             }
             // All tables of kind chunks together, if there are any.

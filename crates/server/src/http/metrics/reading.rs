@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use busload_batch::QueueStats;
 use busload_calls::TimedCall;
-use busload_dolt::{DynamoStats, SetStats, StoreStats, StoreStatus};
+use busload_dolt::{BusyStore, DynamoStats, SetStats, StoreStats, StoreStatus, UsageStats};
 use busload_histogram::Reading as Times;
 use busload_log::{Progress, Stats as LogStats};
 use busload_objects::CacheStats;
@@ -16,9 +16,11 @@ use busload_snapshot::{Control, Status as SnapshotStatus};
 use crate::{
     chunk_sets::ChunkSet,
     chunk_stores::{ChunkStores, ChunkTable},
+    config::Prices,
     http::front_metrics::FrontMetrics,
     latencies::{self, Latencies},
     peers::{PeerOutcome, Peers},
+    savings::Savings,
     status::{ServerState, Status},
 };
 
@@ -54,6 +56,7 @@ pub struct ChunksReading {
     pub name: String,
     pub stats: StoreStats,
     pub status: StoreStatus,
+    pub savings: Savings,
     /// Times of gRPC calls and downloads, of those that were made.
     pub calls: Vec<(TimedCall, Times)>,
 }
@@ -63,8 +66,20 @@ pub struct ChunksReading {
 pub struct SetReading {
     pub pattern: String,
     pub stats: SetStats,
+    pub savings: Savings,
     /// Cache on disk of all these stores.
     pub cache: CacheStats,
+    /// Stores with most requests lately, the busiest first.
+    pub busiest: Vec<BusyReading>,
+}
+
+/// Counters of one of the busiest stores of a pattern.
+#[derive(Clone, Debug, Default)]
+pub struct BusyReading {
+    pub store: String,
+    pub usage: UsageStats,
+    /// Bytes received from the object store.
+    pub store_bytes: u64,
 }
 
 /// Counters of the request queue of one table, in Postgres or of kind chunks.
@@ -124,8 +139,8 @@ impl<'a> Reading<'a> {
             front,
             stages: stages(&status.stats),
             postgres,
-            chunks: chunks.iter().map(|table| ChunksReading::new(table)).collect(),
-            sets: status.chunk_stores().map_or_else(Vec::new, |stores| sets(stores)),
+            chunks: chunks.iter().map(|table| ChunksReading::new(table, status.prices)).collect(),
+            sets: status.chunk_stores().map_or_else(Vec::new, |stores| sets(stores, status.prices)),
             dynamo: status.chunk_stores().map_or_else(Vec::new, |stores| stores.dynamo_stats()),
             queues,
             latencies: latencies::read(status),
@@ -135,11 +150,17 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn sets(stores: &ChunkStores) -> Vec<SetReading> {
-    let reading = |set: &Arc<ChunkSet>| SetReading {
-        pattern: set.pattern().to_owned(),
-        stats: set.set.stats(),
-        cache: set.set.cache().stats(),
+fn sets(stores: &ChunkStores, prices: Prices) -> Vec<SetReading> {
+    let reading = |set: &Arc<ChunkSet>| {
+        let stats = set.set.stats();
+        let prices = prices.of_store(&set.settings.chunks.url);
+        SetReading {
+            pattern: set.pattern().to_owned(),
+            savings: Savings::new(&stats.usage, &stats.store, prices),
+            stats,
+            cache: set.set.cache().stats(),
+            busiest: set.set.busiest().iter().map(BusyReading::new).collect(),
+        }
     };
     stores.sets().iter().map(reading).collect()
 }
@@ -154,13 +175,26 @@ fn stages(stats: &Stats) -> [(&'static str, BatchReading); 4] {
 }
 
 impl ChunksReading {
-    fn new(table: &ChunkTable) -> Self {
+    fn new(table: &ChunkTable, prices: Prices) -> Self {
+        let stats = table.store.stats();
+        let prices = prices.of_store(&table.settings.url);
         let calls = TimedCall::ALL.map(|call| (call, table.times.read(call)));
         Self {
             calls: calls.into_iter().filter(|(_, times)| times.count() != 0).collect(),
             name: table.settings.name.clone(),
-            stats: table.store.stats(),
+            savings: Savings::new(&stats.usage, &stats.store, prices),
+            stats,
             status: table.store.status(),
+        }
+    }
+}
+
+impl BusyReading {
+    fn new(BusyStore { usage, .. }: &BusyStore) -> Self {
+        Self {
+            store: usage.name().to_owned(),
+            usage: usage.stats(),
+            store_bytes: usage.traffic().bytes(),
         }
     }
 }

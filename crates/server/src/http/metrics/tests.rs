@@ -11,11 +11,11 @@ use busload_postgres::TableStats;
 use busload_tls::{Files, Identity};
 
 use super::{
-    reading::{ChunksReading, LogReading, PeersReading, QueueReading, SetReading},
+    reading::{BusyReading, ChunksReading, LogReading, PeersReading, QueueReading, SetReading},
     table::MetricType,
     *,
 };
-use crate::latencies::Latencies;
+use crate::{latencies::Latencies, savings::Savings};
 use busload_remotesapi::{Download, Method};
 
 fn chunks(name: &str) -> ChunksReading {
@@ -23,7 +23,13 @@ fn chunks(name: &str) -> ChunksReading {
     let times = Histogram::default();
     times.record(Duration::from_millis(3), 2);
     let calls = vec![(TimedCall::GetChunk, times.read())];
-    ChunksReading { name, stats: StoreStats::default(), status: StoreStatus::Open, calls }
+    ChunksReading {
+        name,
+        stats: StoreStats::default(),
+        status: StoreStatus::Open,
+        savings: Savings::default(),
+        calls,
+    }
 }
 
 /// Makes a certificate of a server.
@@ -55,7 +61,11 @@ fn full_page() -> String {
     reading.sets = vec![SetReading {
         pattern: "*/*".to_owned(),
         stats: SetStats::default(),
+        savings: Savings::default(),
         cache: CacheStats::default(),
+        busiest: ["org/db", "a\"b\\c\nd"]
+            .map(|store| BusyReading { store: store.to_owned(), ..BusyReading::default() })
+            .into(),
     }];
     reading.queues = ["objects", "db", "a\"b\\c\nd"]
         .map(|table| QueueReading {
@@ -132,6 +142,9 @@ fn samples_are_written_in_the_format_of_prometheus() {
         "busload_postgres_info{table=\"objects\",state=\"connecting\",error=\"\"} 1\n",
         "busload_queue_waiting{table=\"db\"} 3\n",
         "busload_queue_waiting{table=\"a\\\"b\\\\c\\nd\"} 3\n",
+        "busload_stores_saved_usd{pattern=\"*/*\"} 0\n",
+        "busload_store_reads_total{pattern=\"*/*\",store=\"org/db\"} 0\n",
+        "busload_store_hits_total{pattern=\"*/*\",store=\"a\\\"b\\\\c\\nd\"} 0\n",
         "busload_dolt_calls_total{method=\"Root\"} 1\n",
         "busload_dolt_calls_total{method=\"Commit\"} 0\n",
         "busload_dolt_sent_bytes_total{kind=\"range\"} 4096\n",

@@ -13,10 +13,12 @@ use super::{
     tables::{TableReading, tables},
 };
 use crate::{
+    config::Prices,
     http::{
         limits::SLOW_COMMAND_COUNT_LIMIT,
-        metrics::{LogReading, Reading, resident_bytes},
+        metrics::{BusyReading, LogReading, Reading, SetReading, resident_bytes},
     },
+    savings::Savings,
     shown::Shown,
     status::ServerState,
 };
@@ -48,6 +50,9 @@ pub fn document(
         "tables": tables.iter().map(TableReading::to_json).collect::<Vec<_>>(),
         "peers": peers(reading),
         "saved": saved(reading, &tables),
+        "prices": prices(reading.status.prices),
+        "savings": savings(reading),
+        "busiest": busiest(reading),
         "log": reading.log.as_ref().map(log),
         "snapshots": reading.log.as_ref().map(snapshots),
         "latency": latency(reading),
@@ -169,6 +174,58 @@ fn saved(reading: &Reading<'_>, tables: &[TableReading<'_>]) -> Vec<Value> {
         })
     };
     rows.into_iter().map(row).collect()
+}
+
+/// Prices in USD, by which `savings` are money.
+fn prices(Prices { get, list, egress, dynamodb }: Prices) -> Value {
+    json!({
+        "get": get.usd(),
+        "list": list.usd(),
+        "egress": egress.usd(),
+        "dynamodb": dynamodb.usd(),
+    })
+}
+
+/// Lists what tables of chunks and patterns of stores saved, each with both sides.
+fn savings(reading: &Reading<'_>) -> Vec<Value> {
+    let row = |kind: &str, name: &str, savings: &Savings| {
+        json!({
+            "name": name,
+            "kind": kind,
+            "direct_requests": savings.direct_requests,
+            "direct_bytes": savings.direct_bytes,
+            "store_requests": savings.store_requests,
+            "store_lists": savings.store_lists,
+            "store_bytes": savings.store_bytes,
+            "item_units": savings.item_units,
+            "saved_requests": savings.requests(),
+            "saved_bytes": savings.bytes(),
+            "saved_usd": savings.usd(),
+        })
+    };
+    let tables = reading.chunks.iter().map(|table| row("table", &table.name, &table.savings));
+    let patterns = reading.sets.iter().map(|set| row("pattern", &set.pattern, &set.savings));
+    tables.chain(patterns).collect()
+}
+
+/// Lists the busiest stores of each pattern.
+fn busiest(reading: &Reading<'_>) -> Vec<Value> {
+    let row = |pattern: &str, BusyReading { store, usage, store_bytes }: &BusyReading| {
+        json!({
+            "name": store,
+            "pattern": pattern,
+            "reads": usage.reads(),
+            "hits": usage.hits,
+            "errors": usage.errors,
+            "downloads": usage.downloads,
+            "direct_bytes": usage.bytes,
+            "store_bytes": store_bytes,
+        })
+    };
+    let of_set = |set: &'_ SetReading| -> Vec<Value> {
+        set.busiest.iter().map(|store| row(&set.pattern, store)).collect()
+    };
+    reading.sets.iter().flat_map(of_set).collect()
 }
 
 fn log(log: &LogReading) -> Value {

@@ -31,6 +31,11 @@ fn info_and_metrics_show_stores_and_where_answers_came_from() {
     assert_eq!(metric("busload_chunks_files"), 8.0);
     assert_eq!(metric("busload_chunks_stored"), 1120.0);
     assert!(1121.0 <= metric("busload_chunks_requests_total"));
+    assert_eq!(metric("busload_chunks_direct_requests_total"), 1120.0);
+    let (saved, sent) =
+        (metric("busload_chunks_saved_requests"), metric("busload_chunks_store_requests_total"));
+    assert!(saved <= 1120.0 && 1120.0 - sent <= saved, "{saved} {sent}");
+    assert_eq!(metric("busload_chunks_saved_usd"), 0.0, "a folder costs nothing");
     assert!(
         0.0 < metric("busload_chunks_store_bytes_total")
             && 0.0 < metric("busload_chunks_index_bytes")

@@ -14,13 +14,13 @@ use super::{
 use crate::support::{client::text, fixtures, on_free_ports, run};
 
 /// A bucket with the stores `dolt/org/0`, `dolt/org/1`, ...
-struct Host {
-    world: World,
-    stores: Vec<Written>,
+pub struct Host {
+    pub world: World,
+    pub stores: Vec<Written>,
 }
 
 impl Host {
-    fn new(count: u64) -> Self {
+    pub fn new(count: u64) -> Self {
         let world = World::empty();
         let stores: Vec<_> = (0..count).map(|seed| classic(seed, [900, 70, 3_000])).collect();
         let host = Self { world, stores };
@@ -38,11 +38,17 @@ impl Host {
         put("manifest", manifest(root, &[file.spec]).as_bytes());
     }
 
-    fn serve(&self, settings: &str) -> Served {
+    pub fn serve(&self, settings: &str) -> Served {
+        self.serve_with(settings, &[])
+    }
+
+    /// Starts a server with further arguments.
+    pub fn serve_with(&self, settings: &str, further: &[&str]) -> Served {
         let url = busload_bucket::url(self.world.proxy.address(), "dolt/{name}");
         // No poll adds to the requests that are counted, and no slow machine ends a request.
         let settings = format!("&poll=10m&timeout=1m{settings}");
-        Served::start_with(&[], &["--stores", &format!("*/*={url}{settings}")])
+        let stores = format!("*/*={url}{settings}");
+        Served::start_with(&[], &[&["--stores", &stores], further].concat())
     }
 }
 
@@ -119,6 +125,11 @@ fn dolts_clients_and_grpc_open_stores_by_their_paths() {
         });
         assert_eq!(found.contents, store.chunks[1].1);
     }
+    // Of each store a file, three chunks by their ranges, and one by gRPC.
+    let metric = |name: &str| {
+        served.server.metric(&format!("busload_stores_{name}_total{{pattern=\"*/*\"}}"))
+    };
+    assert_eq!(["downloads", "reads", "direct_requests"].map(metric), [12.0, 3.0, 15.0]);
     for path in ["org/99", "other/0"] {
         let missing = client.root(path).unwrap_err();
         assert_eq!(missing.code(), Code::NotFound, "{missing:?}");

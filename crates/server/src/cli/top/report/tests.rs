@@ -71,6 +71,29 @@ fn reading(seconds: u64) -> Reading {
             "requests": 10_000 * seconds,
             "round_trips": 100 * seconds,
         }],
+        "savings": [{
+            "name": "*/*",
+            "direct_requests": 5_000 * seconds,
+            "store_requests": 50 * seconds,
+            "saved_requests": 4_950 * seconds,
+            "saved_bytes": 1_048_576 * seconds,
+            "saved_usd": 0.00198 * seconds as f64,
+        }, {
+            "name": "unused",
+            "direct_requests": 0,
+            "store_requests": seconds,
+            "saved_requests": -(seconds as i64),
+            "saved_bytes": -2048 * (seconds as i64),
+            "saved_usd": -0.000_4 * seconds as f64,
+        }],
+        "busiest": [{
+            "name": "org/a-database-with-a-very-long-name",
+            "reads": 4_000 * seconds,
+            "hits": 3_000 * seconds,
+            "downloads": 7 * seconds,
+            "store_bytes": 1_024 * seconds,
+            "errors": 1_000 * seconds,
+        }],
         "log": {
             "written_lsn": 90, "durable_lsn": 88, "frames": 10 * seconds,
             "written_bytes": 10_240 * seconds, "syncs": 10 * seconds,
@@ -133,6 +156,13 @@ fn a_report_shows_what_happened_in_between() {
 
         SAVED since start    asked for        sent       saved   share
         statements           1,020,000      10,200   1,009,800   99.0%
+
+        BUCKETS since start without us        sent       saved   saved bytes    saved USD
+        */*                    510,000       5,100     504,900       102 MiB       0.2020
+        unused                       0         102        -102      -204 KiB      -0.0408
+
+        BUSIEST STORES                     reads/s    hits   downloads/s     fetched    errors
+        org/a-database-with-a-very-l..       4,000   75.0%           7.0       2 KiB     2,000
 
         LOG
         10 KiB/s in 10 writes/s, 10 syncs/s of 250 us on average, 9,999 us at most
