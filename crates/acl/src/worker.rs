@@ -62,10 +62,10 @@ fn next(receiver: &Mutex<Receiver<Task>>) -> Option<Task> {
 
 /// The result of a task, once it is done. It can be asked for, and awaited.
 #[derive(Debug)]
-pub struct Promise<T>(Arc<Mutex<State<T>>>);
+pub struct Promise<T>(Arc<Mutex<PromiseState<T>>>);
 
 #[derive(Debug)]
-struct State<T> {
+struct PromiseState<T> {
     value: Option<T>,
     wakers: Vec<Waker>,
 }
@@ -78,7 +78,7 @@ impl<T> Clone for Promise<T> {
 
 impl<T: Clone> Promise<T> {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State { value: None, wakers: Vec::new() })))
+        Self(Arc::new(Mutex::new(PromiseState { value: None, wakers: Vec::new() })))
     }
 
     /// Returns the result, if the task is done.

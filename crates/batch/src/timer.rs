@@ -84,12 +84,12 @@ impl TimerState {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedTimer {
     alarm: Mutex<TimerState>,
     changed: Condvar,
 }
 
-impl Shared {
+impl SharedTimer {
     fn alarm(&self) -> MutexGuard<'_, TimerState> {
         self.alarm.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,7 +100,7 @@ pub(crate) type Callback = Arc<dyn Fn() + Send + Sync>;
 
 /// Timer that calls back when a wanted time has come.
 pub(crate) struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTimer>,
     clock: Clock,
     ring: Callback,
     thread: Thread,
@@ -150,7 +150,7 @@ impl Drop for Timer {
     }
 }
 
-fn run(shared: &Shared, clock: Clock, ring: &dyn Fn()) {
+fn run(shared: &SharedTimer, clock: Clock, ring: &dyn Fn()) {
     let mut alarm = shared.alarm();
     loop {
         match alarm.step(clock.now()) {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Everything that the threads of connections share.
-struct Shared {
+struct NaiveStore {
     values: HashMap<Vec<u8>, Vec<u8>>,
     /// File that every change is appended to, unless nothing is to survive.
     log: Option<File>,
@@ -34,7 +34,7 @@ struct Shared {
 pub fn run(address: SocketAddr, durability: Durability, log: &Path) -> anyhow::Result<()> {
     let made = (durability != Durability::None).then(|| File::create(log)).transpose();
     let log = made.with_context(|| format!("cannot make {}", log.display()))?;
-    let shared = Arc::new(Mutex::new(Shared { values: HashMap::new(), log, durability }));
+    let shared = Arc::new(Mutex::new(NaiveStore { values: HashMap::new(), log, durability }));
     let listener = TcpListener::bind(address);
     let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
     eprintln!("ready resp={address}");
@@ -53,7 +53,7 @@ pub fn run(address: SocketAddr, durability: Durability, log: &Path) -> anyhow::R
 }
 
 /// Answers one request after the other, each by a write of its own.
-fn serve(socket: &TcpStream, shared: &Mutex<Shared>) -> Result<()> {
+fn serve(socket: &TcpStream, shared: &Mutex<NaiveStore>) -> Result<()> {
     socket.set_nodelay(true)?;
     let mut reader = BufReader::new(socket);
     while let Some(request) = read_request(&mut reader)? {
@@ -64,7 +64,7 @@ fn serve(socket: &TcpStream, shared: &Mutex<Shared>) -> Result<()> {
     Ok(())
 }
 
-impl Shared {
+impl NaiveStore {
     fn execute(&mut self, request: &[Vec<u8>]) -> Vec<u8> {
         let mut words = request.iter().map(Vec::as_slice);
         let name = words.next().map(<[u8]>::to_ascii_uppercase).unwrap_or_default();
@@ -133,7 +133,7 @@ fn read_number(reader: &mut impl BufRead, mark: u8, most: usize) -> Result<Optio
 mod tests {
     use super::*;
 
-    fn answers(shared: &mut Shared, input: &[u8]) -> Vec<u8> {
+    fn answers(shared: &mut NaiveStore, input: &[u8]) -> Vec<u8> {
         let mut reader = input;
         let mut replies = Vec::new();
         while let Some(request) = read_request(&mut reader).unwrap() {
@@ -148,7 +148,7 @@ mod tests {
         let path = directory.path().join("log");
         let log = Some(File::create(&path).unwrap());
         let durability = Durability::Always;
-        let mut shared = Shared { values: HashMap::new(), log, durability };
+        let mut shared = NaiveStore { values: HashMap::new(), log, durability };
         let mut input = b"*1\r\n$4\r\nping\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".to_vec();
         input.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n\r\n\r\n");
         input.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$3\r\nDEL\r\n");

@@ -62,12 +62,12 @@ pub struct DynamoSeen {
 #[derive(Debug)]
 pub struct Dynamo {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<DynamoState>,
     _threads: Threads,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DynamoState {
     tables: Mutex<BTreeMap<String, BTreeMap<String, Value>>>,
     faults: Mutex<VecDeque<DynamoFault>>,
     /// Fault of every request for which none is queued.
@@ -82,7 +82,7 @@ impl Dynamo {
     pub fn start(table: &str) -> Result<Self, Error> {
         let threads = Threads::start("dynamo")?;
         let (listener, address) = threads.listen()?;
-        let state = Arc::new(State::default());
+        let state = Arc::new(DynamoState::default());
         lock(&state.tables).insert(table.to_owned(), BTreeMap::new());
         threads.spawn(accept(listener, state.clone()));
         Ok(Self { address, state, _threads: threads })
@@ -131,7 +131,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>) {
+async fn accept(listener: TcpListener, state: Arc<DynamoState>) {
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
@@ -153,7 +153,7 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
 struct Ended;
 
 async fn answer(
-    state: Arc<State>,
+    state: Arc<DynamoState>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Ended> {
     let header = |name| {
@@ -205,7 +205,7 @@ impl Asked {
 }
 
 async fn respond(
-    state: &State,
+    state: &DynamoState,
     asked: &Asked,
     fault: Option<DynamoFault>,
 ) -> Result<Response<Full<Bytes>>, Ended> {

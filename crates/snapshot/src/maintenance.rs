@@ -81,12 +81,12 @@ pub struct Status {
 /// Handle by which any thread asks for a snapshot and reads the state.
 #[derive(Debug, Default)]
 pub struct Control {
-    state: Mutex<State>,
+    state: Mutex<MaintenanceState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MaintenanceState {
     status: Status,
     /// Last record that the requests so far ask for.
     requested_lsn: Lsn,
@@ -113,7 +113,7 @@ impl Control {
     /// Waits until a request was carried out or has failed, or the thread was asked to end. Returns
     /// the state by then.
     pub fn wait_for(&self, request: u64) -> Status {
-        let pending = |state: &mut State| !state.stop && state.status.answered < request;
+        let pending = |state: &mut MaintenanceState| !state.stop && state.status.answered < request;
         let waited = self.changed.wait_while(self.lock(), pending);
         waited.unwrap_or_else(PoisonError::into_inner).status.clone()
     }
@@ -124,7 +124,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MaintenanceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,8 +135,9 @@ impl Control {
 
     /// Waits until a snapshot is requested, or for this long.
     fn wait(&self, timeout: Duration) -> Result<(), Stopped> {
-        let idle =
-            |state: &mut State| !state.stop && state.status.requested <= state.status.answered;
+        let idle = |state: &mut MaintenanceState| {
+            !state.stop && state.status.requested <= state.status.answered
+        };
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, idle);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.stop { Err(Stopped) } else { Ok(()) }

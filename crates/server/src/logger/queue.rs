@@ -16,7 +16,7 @@ pub const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// Lines that wait to be written.
 #[derive(Debug, Default)]
 pub struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueuedLines>,
     /// Signalled when a line is added.
     added: Condvar,
     /// Signalled when all lines are written.
@@ -24,7 +24,7 @@ pub struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueuedLines {
     lines: VecDeque<String>,
     bytes: usize,
     dropped: u64,
@@ -35,11 +35,11 @@ struct State {
 impl Queue {
     /// Creates an empty queue.
     pub const fn new() -> Self {
-        let state = State { lines: VecDeque::new(), bytes: 0, dropped: 0, is_writing: false };
+        let state = QueuedLines { lines: VecDeque::new(), bytes: 0, dropped: 0, is_writing: false };
         Self { state: Mutex::new(state), added: Condvar::new(), written: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueuedLines> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,8 +85,9 @@ impl Queue {
     /// Waits until all lines are written, for at most `timeout`.
     pub fn flush(&self, timeout: Duration) {
         let state = self.state();
-        let is_busy =
-            |state: &mut State| state.is_writing || !state.lines.is_empty() || 0 < state.dropped;
+        let is_busy = |state: &mut QueuedLines| {
+            state.is_writing || !state.lines.is_empty() || 0 < state.dropped
+        };
         drop(self.written.wait_timeout_while(state, timeout, is_busy));
     }
 }

@@ -26,18 +26,18 @@ use crate::failure::Failure;
 /// Queue of the spans that have ended.
 #[derive(Clone, Debug)]
 pub struct SpanQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSpans>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedSpans {
+    state: Mutex<QueuedSpans>,
     changed: Condvar,
     counters: Arc<SpanCounters>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueuedSpans {
     spans: Vec<SpanData>,
     /// Spans that found the queue full since the last line about them.
     dropped: u64,
@@ -54,7 +54,7 @@ impl SpanQueue {
     ) -> Result<Self, Failure> {
         let counters = Arc::clone(counters);
         let shared =
-            Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), counters });
+            Arc::new(SharedSpans { state: Mutex::default(), changed: Condvar::new(), counters });
         let of_thread = Arc::clone(&shared);
         thread::Builder::new()
             .name("traces".to_owned())
@@ -80,7 +80,7 @@ impl SpanQueue {
     }
 }
 
-impl Shared {
+impl SharedSpans {
     fn run(&self, exporter: &impl SpanExporter) {
         while let Some((spans, dropped)) = self.next() {
             if 0 < dropped {
@@ -120,7 +120,7 @@ impl Shared {
         Some((spans, std::mem::take(&mut state.dropped)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueuedSpans> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -45,13 +45,13 @@ pub(super) struct Refreshing(Arc<Inner>);
 struct Inner {
     source: Arc<dyn Source>,
     runtime: Handle,
-    state: Mutex<State>,
+    state: Mutex<RefreshState>,
 }
 
 type Fetch = Shared<BoxFuture<'static, Result<Whose, CredentialError>>>;
 
 #[derive(Default)]
-struct State {
+struct RefreshState {
     held: Option<Held>,
     /// Fetch that is under way.
     fetch: Option<Fetch>,
@@ -95,7 +95,7 @@ impl Refreshing {
 
 impl Inner {
     /// Returns the fetch under way, or starts one.
-    fn fetch(self: &Arc<Self>, state: &mut State) -> Fetch {
+    fn fetch(self: &Arc<Self>, state: &mut RefreshState) -> Fetch {
         // One that has ended and is still here has panicked: it noted nothing.
         if let Some(fetch) = state.fetch.as_ref().filter(|fetch| fetch.peek().is_none()) {
             return fetch.clone();
@@ -175,9 +175,9 @@ struct Nothing {
     source: object_store::Error,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for RefreshState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").finish_non_exhaustive()
+        f.debug_struct("RefreshState").finish_non_exhaustive()
     }
 }
 
