@@ -31,6 +31,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Programs that take longest, in that order: they begin first, so that none runs alone at the end.
 const FIRST: [&str; 4] =
     ["server --test server", "log --test log", "dolt --test dolt", "objects --test objects"];
+/// Tests of the first program that run at a time, beyond one for each processor: a third of its
+/// time they wait for deadlines of servers.
+const FIRST_EXTRA_THREADS: usize = 1;
+/// Variable with the number of tests of a program that run at a time.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Number of the slowest programs that the end names.
 const SLOWEST_SHOWN: usize = 10;
 
@@ -115,13 +120,16 @@ fn build() -> Result<Vec<Program>> {
     Ok(programs)
 }
 
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn run_programs(programs: Vec<Program>) -> Vec<Ran> {
-    let at_a_time = thread::available_parallelism().map_or(1, usize::from);
     let waiting = Mutex::new(VecDeque::from(programs));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let ran = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..at_a_time {
+        for _ in 0..processors() {
             scope.spawn(|| {
                 while let Some(program) = next() {
                     let program = run_program(program);
@@ -170,6 +178,9 @@ fn watch(program: &Program, start: Instant) -> Result<Ended> {
         }
     }
     command.env("CARGO_MANIFEST_DIR", directory).current_dir(directory);
+    if *name == FIRST[0] && std::env::var_os(TEST_THREADS).is_none() {
+        command.env(TEST_THREADS, (processors() + FIRST_EXTRA_THREADS).to_string());
+    }
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let mut child = command.spawn()?;
     let mut named = Duration::ZERO;
