@@ -56,7 +56,7 @@ use attempts::Attempts;
 use fault::{Fault, FaultKind};
 use hedge::HedgeBudget;
 use http::{Seen, observed};
-use limits::LIST_TIMEOUT;
+use limits::{BODY_RESERVED_BYTES_MAX, LIST_TIMEOUT};
 use metrics::Metrics;
 use window::Window;
 
@@ -441,7 +441,9 @@ impl Remote {
     /// Reads a body of known length.
     async fn whole(&self, answer: GetResult) -> Result<Bytes, Fault> {
         let size = answer.range.end - answer.range.start;
-        let mut bytes = BytesMut::new();
+        // Callers may keep the buffer, so it is no longer than the body; but headers can lie.
+        let reserved = usize::try_from(size).unwrap_or(usize::MAX).min(BODY_RESERVED_BYTES_MAX);
+        let mut bytes = BytesMut::with_capacity(reserved);
         let mut body = answer.into_stream();
         loop {
             match self.unless_silent(body.next()).await {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Most bytes of memory that are reserved for a body before it comes: its header may lie.
+pub(super) const BODY_RESERVED_BYTES_MAX: usize = 1 << 20;
+
 /// Timeout of opening a connection, which takes 100 ms on the same continent, TLS included.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of one attempt at a listing, all pages together: 1,000 names come per page, in about 100

@@ -89,7 +89,9 @@ impl Remote {
                 "{name}: expected a range within 0..{size}, got {range:?}"
             )));
         }
-        let mut whole = Whole::default();
+        // Callers keep the buffer, so it is no longer than the range.
+        let bytes = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let mut whole = Whole(BytesMut::with_capacity(bytes));
         self.read_range(meta, range, Urgency::Foreground, &mut whole).await?;
         Ok(whole.0.freeze())
     }
