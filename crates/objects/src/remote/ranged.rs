@@ -17,7 +17,7 @@ use super::{
     attempts::Attempts,
     body_rate::BodyRate,
     fault::{Fault, FaultKind},
-    give_way::GiveWay,
+    give_way::{GiveWay, Pause},
     limits::{FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL, STALLS_BEHIND_OTHERS_MAX},
     version,
     window::Slot,
@@ -192,8 +192,10 @@ impl Remote {
         let mut turn = GiveWay::new(urgency);
         let mut interest = InterestCheck::default();
         while read.rest.start < read.rest.end && !interest.is_over(read.sink) {
-            if turn.pause(self, read.sink).await {
-                rate.handle_paused();
+            match turn.pause(self, read.sink, &mut interest).await {
+                Pause::None => {}
+                Pause::Ended => rate.handle_paused(),
+                Pause::Abandoned => break,
             }
             match self.piece(&mut body).await? {
                 Some(bytes) => {
@@ -281,14 +283,14 @@ impl Remote {
 /// Periodic check whether somebody waits for a read under way. One that all waiters have left would
 /// take a slow link from others; a reader that comes back within two checks still finds it.
 #[derive(Default)]
-struct InterestCheck {
+pub(super) struct InterestCheck {
     checked_at: Option<Instant>,
     was_lost: bool,
 }
 
 impl InterestCheck {
     /// Returns whether nobody wanted the bytes at two checks in a row, and nobody does now.
-    fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
+    pub(super) fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
         let now = Instant::now();
         let checked_at = *self.checked_at.get_or_insert(now);
         if now.duration_since(checked_at) < INTEREST_CHECK_INTERVAL {

@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::sync::{Mutex, atomic::AtomicBool};
 
 use object_store::ObjectStoreExt;
 
@@ -357,4 +357,59 @@ async fn retries_are_spread() {
     }
     let times = times.lock().unwrap();
     assert!(times.iter().any(|time| *time != times[0]), "{times:?}");
+}
+
+/// Sink of a fill that is wanted until somebody says that it is not.
+struct Abandonable<'a>(&'a AtomicBool);
+
+impl Sink for Abandonable<'_> {
+    fn is_waited_for(&self) -> bool {
+        !self.0.load(Relaxed)
+    }
+
+    fn has_reader(&self) -> bool {
+        false
+    }
+
+    fn is_wanted(&mut self) -> bool {
+        self.is_waited_for()
+    }
+
+    fn handle_sent(&mut self) {}
+
+    fn handle_begun(&mut self) {}
+
+    fn handle_bytes(&mut self, _: Bytes) {}
+}
+
+/// A fill that gave way noticed only when its pause was over that nobody wanted it any more.
+#[tokio::test(start_paused = true)]
+async fn a_fill_that_gives_way_ends_when_nobody_wants_it() {
+    let bench = Bench::new(16 << 20).await;
+    bench.fake.link(200_000);
+    bench.reads_well(0..2 << 20).await;
+    assert!(bench.remote.pace().is_slow());
+    let is_abandoned = AtomicBool::new(false);
+    let mut sink = Abandonable(&is_abandoned);
+    let fill = bench.remote.read_range(&bench.meta, 0..8 << 20, Urgency::Fill, &mut sink);
+    let read = bench.read(8 << 20..16 << 20);
+    let (mut fill, mut read) = (std::pin::pin!(fill), std::pin::pin!(read));
+    let both = async {
+        tokio::select! {
+            _ = &mut fill => panic!("the fill has ended"),
+            _ = &mut read => panic!("the read has ended"),
+        }
+    };
+    // The read is sent, and the fill pauses beside it: it ends no pause before three seconds.
+    let beside = Duration::from_millis(500);
+    assert!(tokio::time::timeout(beside, both).await.is_err());
+    is_abandoned.store(true, Relaxed);
+    let began = Instant::now();
+    tokio::select! {
+        outcome = &mut fill => assert!(matches!(outcome, Err(Error::DeadlineExceeded(_)))),
+        _ = &mut read => panic!("the read has ended"),
+    }
+    let interval = limits::INTEREST_CHECK_INTERVAL;
+    let late = Duration::from_millis(100);
+    assert!(began.elapsed() <= 2 * interval + late, "{:?}", began.elapsed());
 }
