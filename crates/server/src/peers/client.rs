@@ -12,14 +12,15 @@
 //! * **Deadlines.** A chunk has [`PEER_CHUNK_TIMEOUT`], and at most half of the time that its
 //!   request has left, so that the bucket has the other half.
 //! * **Overload and failure.** What the queue does not take is not asked. After a call that failed,
-//!   or brought nothing in time, the peer is asked nothing for [`PEER_PAUSE`].
+//!   or brought nothing in time, or [`PEER_LATE_CALLS_MAX`] that brought little in time, the peer
+//!   is asked nothing for [`PEER_PAUSE`].
 //! * **No circles.** The peer hears that a peer asks, and then asks nobody else.
 
 use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -52,8 +53,8 @@ use super::{
     connector::PeerConnector,
     limits::{
         PEER_ANSWER_BYTES_MAX, PEER_CALL_CHUNKS_MAX, PEER_CALLS_MAX, PEER_CHUNK_TIMEOUT,
-        PEER_CONNECT_TIMEOUT, PEER_CONNECTION_WINDOW_BYTES, PEER_KEEP_ALIVE, PEER_PAUSE,
-        PEER_QUEUE_CHUNKS_MAX, PEER_STREAM_WINDOW_BYTES,
+        PEER_CONNECT_TIMEOUT, PEER_CONNECTION_WINDOW_BYTES, PEER_KEEP_ALIVE, PEER_LATE_CALLS_MAX,
+        PEER_PAUSE, PEER_QUEUE_CHUNKS_MAX, PEER_STREAM_WINDOW_BYTES,
     },
     metrics::{PeerMetrics, PeerOutcome},
 };
@@ -74,7 +75,12 @@ pub struct PeerCalls {
     clock: RealClock,
     /// Time of the clock, in milliseconds, until which the peer is asked nothing.
     paused_until_ms: AtomicU64,
+    late: LateCalls,
 }
+
+/// Calls in a row that brought little in time.
+#[derive(Debug, Default)]
+struct LateCalls(AtomicU32);
 
 /// A chunk that is asked for. In this order, those of one store and form are side by side.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,6 +149,7 @@ impl PeerClient {
             access,
             clock: RealClock::new(),
             paused_until_ms: AtomicU64::new(0),
+            late: LateCalls::default(),
         };
         let queue = QueueSettings {
             requests_max: PEER_QUEUE_CHUNKS_MAX,
@@ -290,7 +297,10 @@ impl PeerCalls {
             ended => ended.ok(),
         };
         match ended {
-            Some(Ok(())) if keys.len() <= answered => Ok(()),
+            Some(Ok(())) if keys.len() <= answered => {
+                self.late.note_in_time();
+                Ok(())
+            }
             Some(Ok(())) => Err(PeerError::Failed),
             Some(Err(status)) => {
                 let why = format!("{:?}: {:?}", status.code(), shown_error(status.message()));
@@ -304,8 +314,9 @@ impl PeerCalls {
                 Err(PeerError::Failed)
             }
             None => {
-                if answered == 0 {
-                    self.note_failure(&format!("no chunk in {PEER_CHUNK_TIMEOUT:?}"));
+                if self.late.note_late(answered, keys.len()) {
+                    let asked = keys.len();
+                    self.note_failure(&format!("{answered} of {asked} chunks in time"));
                 }
                 Err(PeerError::TimedOut)
             }
@@ -347,6 +358,25 @@ impl PeerCalls {
 
     fn is_paused(&self) -> bool {
         milliseconds(self.clock.now()) < self.paused_until_ms.load(Relaxed)
+    }
+}
+
+impl LateCalls {
+    fn note_in_time(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    /// Notes a call that was over before all chunks had come. Returns whether the peer is to be
+    /// asked nothing for a while.
+    fn note_late(&self, answered: usize, asked: usize) -> bool {
+        if asked <= 2 * answered {
+            return false;
+        }
+        let is_over = answered == 0 || PEER_LATE_CALLS_MAX <= 1 + self.0.fetch_add(1, Relaxed);
+        if is_over {
+            self.0.store(0, Relaxed);
+        }
+        is_over
     }
 }
 

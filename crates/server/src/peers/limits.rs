@@ -28,6 +28,9 @@ pub const PEER_CHUNK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for which a peer is asked for nothing after a call that failed or brought nothing in time:
 /// what is lost costs few requests a [`PEER_CHUNK_TIMEOUT`].
 pub const PEER_PAUSE: Duration = Duration::from_secs(1);
+/// Calls in a row that bring less than half of their chunks in time, after which a peer is asked
+/// nothing for [`PEER_PAUSE`], too: one may be late because its chunks are cold.
+pub const PEER_LATE_CALLS_MAX: u32 = 4;
 /// Longest time of a connection attempt to a peer.
 pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval of HTTP/2 pings while calls are under way, and the longest wait for their answers.

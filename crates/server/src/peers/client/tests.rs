@@ -60,3 +60,17 @@ async fn a_url_that_no_client_can_use_is_refused() {
         "expected http://, or https:// with settings of TLS"
     );
 }
+
+/// A peer that sent a chunk now and then was asked again and again, and delayed each request.
+#[test]
+fn a_peer_that_sends_little_is_paused_after_a_few_calls() {
+    let late = LateCalls::default();
+    assert!(late.note_late(0, 1), "nothing at all");
+    let few = |count: u32| (0..count).filter(|_| late.note_late(4, 10)).count();
+    assert_eq!(few(PEER_LATE_CALLS_MAX - 1), 0);
+    assert!(late.note_late(4, 10));
+    assert_eq!(few(PEER_LATE_CALLS_MAX - 1), 0, "it begins anew after the pause");
+    late.note_in_time();
+    assert_eq!(few(PEER_LATE_CALLS_MAX - 1), 0);
+    assert!(!late.note_late(5, 10), "half of them is not little");
+}
