@@ -24,11 +24,14 @@ mod listing;
 mod manifests;
 mod memory_budget;
 mod table_files;
+mod write_order;
 
 use std::sync::Arc;
 
 use busload_dynamo::ItemReader;
+use busload_objects::Cache;
 
+use self::write_order::WriteOrder;
 pub(crate) use self::{index::index_sidecar_name, memory_budget::MemoryBudget};
 
 use crate::{
@@ -53,6 +56,8 @@ pub(crate) struct Opener {
     usage: Arc<StoreUsage>,
     /// Manifests of the version opened last.
     known: Option<Manifests>,
+    /// Order of the versions whose sidecars are written.
+    sidecars: WriteOrder,
 }
 
 impl Opener {
@@ -63,7 +68,8 @@ impl Opener {
         occasion: Occasion,
         usage: Arc<StoreUsage>,
     ) -> Self {
-        Self { source, item, budget, occasion, usage, known: None }
+        let sidecars = WriteOrder::default();
+        Self { source, item, budget, occasion, usage, known: None, sidecars }
     }
 
     /// Reads the manifest and opens its version, if that is not the current one. Open files that
@@ -94,22 +100,23 @@ impl Opener {
         snapshot
     }
 
-    /// Writes sidecars that open this version faster the next time, and removes the others.
+    /// Writes sidecars that open this version faster the next time, and removes the others. Does
+    /// nothing if those of a later version were written before it came to that.
     pub fn write_sidecars(
-        &self,
+        &mut self,
         version: Arc<Version>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let cache = self.source.cache.clone();
         let remote = Arc::clone(&self.source.remote);
         let key = self.known.as_ref().map(Manifests::key);
+        let turn = self.sidecars.next();
         async move {
             let Some(key) = key else { return };
+            let write = move |cache: &Cache| {
+                turn.write(|| table_files::write_sidecars(cache, remote.url(), &key, &version));
+            };
             // Returns none when the runtime ends.
-            cache
-                .run_blocking(move |cache| {
-                    table_files::write_sidecars(cache, remote.url(), &key, &version)
-                })
-                .await;
+            cache.run_blocking(write).await;
         }
     }
 }
