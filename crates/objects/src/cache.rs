@@ -5,7 +5,7 @@ mod options;
 mod registry;
 mod store;
 
-use std::{path::Path, sync::Arc};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
@@ -13,7 +13,9 @@ use tokio::runtime::Handle;
 pub(crate) use self::context::CacheContext;
 use self::registry::Registry;
 pub use self::{
-    options::{CacheOptions, CacheStats, CachedObject, FillFilter, Progress, StoreShare},
+    options::{
+        CacheOptions, CacheStats, CachedObject, CachedStore, FillFilter, Progress, StoreShare,
+    },
     store::StoreHandle,
 };
 use crate::{
@@ -28,6 +30,8 @@ pub struct Cache {
     runtime: Handle,
     objects: Registry,
     context: Arc<CacheContext>,
+    /// Largest object that is filled whole if the disk takes it, as it was set.
+    fill_whole_max: u64,
 }
 
 impl Cache {
@@ -38,8 +42,7 @@ impl Cache {
     /// [`Error::Locked`]: another process uses the directory; [`Error::Settings`].
     pub fn open(options: CacheOptions) -> Result<Arc<Self>, Error> {
         let disk = Disk::open(&options)?;
-        // An object larger than the disk would evict itself while it is filled.
-        let whole_max = options.fill_whole_max.min(disk.data_bytes_max());
+        let whole_max = options.fill_whole_max;
         Ok(Self::new(Some(disk), options.fill_bytes_max, whole_max, options.runtime))
     }
 
@@ -62,8 +65,19 @@ impl Cache {
         fill_whole_max: u64,
         runtime: Handle,
     ) -> Arc<Self> {
-        let context = CacheContext::new(fill_bytes_max, fill_whole_max, runtime.clone());
-        Arc::new(Self { disk, runtime, objects: Registry::default(), context })
+        // An object larger than the disk would evict itself while it is filled.
+        let data_bytes_max = disk.as_ref().map_or(u64::MAX, |disk| disk.data_bytes_max());
+        let whole_max = fill_whole_max.min(data_bytes_max);
+        let context = CacheContext::new(fill_bytes_max, whole_max, runtime.clone());
+        Arc::new(Self { disk, runtime, objects: Registry::default(), context, fill_whole_max })
+    }
+
+    /// Changes the share of each store in the disk. A store above its new cap evicts what is too
+    /// much when something more of it comes to disk.
+    pub fn set_store_share(&self, share: StoreShare) {
+        let Some(disk) = &self.disk else { return };
+        disk.set_store_share(share);
+        self.context.fills.set_whole_max(self.fill_whole_max.min(disk.data_bytes_max()));
     }
 
     /// Returns the handle of an object, the same one for as long as anybody has it. Reads and
@@ -121,6 +135,24 @@ impl Cache {
     /// Lists the objects of which something is on disk.
     pub fn list(&self) -> Vec<CachedObject> {
         self.disk.as_ref().map(|disk| disk.list()).unwrap_or_default()
+    }
+
+    /// Returns how many bytes of objects one store may have on disk; none if there is no disk.
+    pub fn store_bytes_max(&self) -> Option<u64> {
+        Some(self.disk.as_ref()?.data_bytes_max())
+    }
+
+    /// Lists the stores that have something on disk.
+    pub async fn stores(&self) -> Vec<CachedStore> {
+        self.on_disk(|disk| disk.list_stores()).await.unwrap_or_default()
+    }
+
+    /// Removes from disk all that these stores have there: later reads come from their buckets.
+    /// Returns the bytes freed.
+    pub async fn drop_stores(&self, urls: HashSet<String>) -> u64 {
+        let in_use = self.objects.in_use(|key| urls.contains(&key.store));
+        in_use.iter().for_each(|object| object.forget());
+        self.on_disk(move |disk| disk.drop_stores(&urls)).await.unwrap_or(0)
     }
 
     /// Removes all versions of an object of a store from disk: later reads come from the store.

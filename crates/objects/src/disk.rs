@@ -39,6 +39,7 @@ mod read;
 mod s3_fifo;
 mod sidecar;
 mod space;
+mod store_list;
 mod stores;
 mod threads;
 
@@ -101,7 +102,6 @@ pub(crate) struct Disk {
     directory: PathBuf,
     bytes_max: u64,
     free_bytes_min: u64,
-    store_share: StoreShare,
     file_system: Arc<dyn FileSystem>,
     accounting: Mutex<Accounting>,
     /// Locked before the accounting, never under it.
@@ -144,7 +144,6 @@ impl Disk {
             directory: options.directory.clone(),
             bytes_max: options.bytes_max,
             free_bytes_min: options.free_bytes_min,
-            store_share: options.store_share,
             file_system,
             accounting: Mutex::new(Accounting::new(
                 options.bytes_max,
@@ -194,7 +193,7 @@ impl Disk {
     /// Bytes of objects that fit the share of their store, so that not even a single object evicts
     /// itself.
     pub(crate) fn data_bytes_max(&self) -> u64 {
-        let bytes_max = self.bytes_max.min(self.store_share.cap_bytes);
+        let bytes_max = self.bytes_max.min(self.accounting().stores.share().cap_bytes);
         // Checksums (a thousandth), bookkeeping and the journal take less than a hundredth
         // together.
         (bytes_max - bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
@@ -239,6 +238,11 @@ impl Disk {
     /// Drops a handle of a store.
     pub(crate) fn close_store(&self, key: StoreKey) {
         self.accounting().stores.close(key);
+    }
+
+    /// Changes the share of each store.
+    pub(crate) fn set_store_share(&self, share: StoreShare) {
+        self.accounting().stores.set_share(self.bytes_max, share);
     }
 
     /// Bytes of a store's objects and sidecars.

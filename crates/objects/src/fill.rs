@@ -54,8 +54,7 @@ impl ObjectCore {
         }
         let now = Instant::now();
         let mut fetches = self.fetches();
-        let is_whole =
-            self.meta.size <= self.cache.fills.whole_max && fetches.queue.start_whole(now);
+        let is_whole = self.cache.fills.is_whole(self.meta.size) && fetches.queue.start_whole(now);
         let must_drive = if is_whole {
             // What was touched comes first, then what follows it.
             let first =

@@ -55,7 +55,8 @@ mod remote;
 mod stream;
 
 pub use cache::{
-    Cache, CacheOptions, CacheStats, CachedObject, FillFilter, Progress, StoreHandle, StoreShare,
+    Cache, CacheOptions, CacheStats, CachedObject, CachedStore, FillFilter, Progress, StoreHandle,
+    StoreShare,
 };
 pub use error::Error;
 pub use object::Object;

@@ -103,7 +103,7 @@ impl Object {
     /// Returns whether the first read of the object starts to bring all of it to disk.
     pub fn comes_whole(&self) -> bool {
         let core = &self.core;
-        core.disk.is_some() && core.is_filled() && core.meta.size <= core.cache.fills.whole_max
+        core.disk.is_some() && core.is_filled() && core.cache.fills.is_whole(core.meta.size)
     }
 
     /// Brings the whole object to disk and waits for it. The result says how much is there: less

@@ -115,6 +115,17 @@ pub struct CachedObject {
     pub present: u64,
 }
 
+/// One store that has something on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedStore {
+    /// URL of the store.
+    pub url: String,
+    /// Objects of which something is on disk.
+    pub files: u64,
+    /// Bytes of disk that the store uses, sidecars included.
+    pub bytes: u64,
+}
+
 /// Progress of a warming or a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {

@@ -12,6 +12,7 @@ pub const DISK_BYTES_MIN: u64 = 2 << 20;
 pub const OBJECT_BYTES_MAX: u64 = 16 << 40;
 /// Bytes of store, name and version of an object on disk, together. S3 allows names of 1,024 bytes.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
+const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize, "a sidecar has the URL's length as u16");
 /// Bytes of a sidecar's name: with its suffix it is a file's name, which most systems limit to 255
 /// bytes.
 pub const SIDECAR_NAME_BYTES_MAX: usize = 200;

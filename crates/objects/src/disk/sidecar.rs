@@ -2,11 +2,14 @@
 //! stores are never evicted; those of closed ones are, the store that was closed first in front.
 //!
 //! ```text
-//! +----------------+--------+-------+---------+
-//! | 42 55 53 4B 02 | length | bytes | CRC-32C |  over URL, zero byte, name, zero byte, bytes
-//! | 5 bytes        | u64    |       | u32     |
-//! +----------------+--------+-------+---------+
+//! +----------------+--------+---------------+-----+-------+---------+
+//! | 42 55 53 4B 03 | length | length of URL | URL | bytes | CRC-32C |  over URL, zero byte, name,
+//! | 5 bytes        | u64    | u16           |     |       | u32     |  zero byte, bytes
+//! +----------------+--------+---------------+-----+-------+---------+
 //! ```
+//!
+//! The name of the file has a hash of the URL, so whoever reads only the head of a file knows
+//! whether its URL is right.
 
 use std::{
     io,
@@ -23,14 +26,17 @@ use super::{
     health::Bypass,
     stores::StoreKey,
 };
-use crate::disk::limits::{SIDECAR_BYTES_MAX, SIDECAR_NAME_BYTES_MAX, SIDECAR_SHARE};
+use crate::disk::limits::{
+    KEY_BYTES_MAX, SIDECAR_BYTES_MAX, SIDECAR_NAME_BYTES_MAX, SIDECAR_SHARE,
+};
 
 /// Suffix of a sidecar's file name.
 pub(super) const SIDECAR_SUFFIX: &str = ".keep";
 /// Suffix while the sidecar is written.
 pub(super) const NEW_SIDECAR_SUFFIX: &str = ".keep.new";
-pub(super) const MARKER: [u8; 5] = *b"BUSK\x02";
-const HEADER_BYTES: usize = MARKER.len() + 8;
+pub(super) const MARKER: [u8; 5] = *b"BUSK\x03";
+/// Bytes before the URL: the marker and both lengths.
+const HEADER_BYTES: usize = MARKER.len() + 8 + 2;
 const CHECKSUM_BYTES: usize = 4;
 
 /// Disk space that a file of this many bytes takes.
@@ -42,7 +48,8 @@ pub(super) fn cost(file_bytes: u64) -> u64 {
 impl Disk {
     /// Writes a sidecar. See [`crate::Cache::write_sidecar`].
     pub(crate) fn write_sidecar(&self, store: &str, name: &str, bytes: &[u8]) {
-        if !is_name(name) || !self.is_writable() || SIDECAR_BYTES_MAX < bytes.len() {
+        let is_long = SIDECAR_BYTES_MAX < bytes.len() || KEY_BYTES_MAX < store.len();
+        if !is_name(name) || !self.is_writable() || is_long {
             return;
         }
         let file = pack(store, name, bytes);
@@ -116,7 +123,8 @@ impl Disk {
         if !self.health.is_readable() || self.accounting().stores.sidecar(key, name).is_none() {
             return None;
         }
-        match self.read_sidecar_file(key, name) {
+        let bytes_max = HEADER_BYTES + KEY_BYTES_MAX + SIDECAR_BYTES_MAX + CHECKSUM_BYTES;
+        match self.read_sidecar_file(key, name, bytes_max) {
             Ok(file) => unpack(store, name, file),
             // It may have been evicted meanwhile.
             Err(_) if self.accounting().stores.sidecar(key, name).is_none() => None,
@@ -127,11 +135,25 @@ impl Disk {
         }
     }
 
-    fn read_sidecar_file(&self, key: StoreKey, name: &str) -> io::Result<Vec<u8>> {
+    /// Reads the URL of the store to which a sidecar belongs. None: the file cannot be read, is of
+    /// another format, or has the URL of another store.
+    pub(super) fn sidecar_store(&self, key: StoreKey, name: &str) -> Option<String> {
+        let head = self.read_sidecar_file(key, name, HEADER_BYTES + KEY_BYTES_MAX).ok()?;
+        let (header, rest) = split_header(&head)?;
+        let url = std::str::from_utf8(rest.get(..header.url_bytes)?).ok()?;
+        (StoreKey::of(url) == key).then(|| url.to_owned())
+    }
+
+    /// Reads the first bytes of a sidecar's file.
+    fn read_sidecar_file(
+        &self,
+        key: StoreKey,
+        name: &str,
+        bytes_max: usize,
+    ) -> io::Result<Vec<u8>> {
         let path = self.sidecar_path(key, name, SIDECAR_SUFFIX);
         let file = self.file_system.open(&path, OpenMode::Read)?;
-        let length =
-            file.status()?.length.min((SIDECAR_BYTES_MAX + HEADER_BYTES + CHECKSUM_BYTES) as u64);
+        let length = file.status()?.length.min(bytes_max as u64);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         let count = read_full(file.as_ref(), &mut bytes, 0)?;
         bytes.truncate(count);
@@ -220,23 +242,42 @@ fn checksum(store: &str, name: &str, bytes: &[u8]) -> u32 {
 }
 
 fn pack(store: &str, name: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut file = Vec::with_capacity(HEADER_BYTES + bytes.len() + CHECKSUM_BYTES);
+    let length = HEADER_BYTES + store.len() + bytes.len() + CHECKSUM_BYTES;
+    let mut file = Vec::with_capacity(length);
     file.extend_from_slice(&MARKER);
     file.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    let url_bytes = u16::try_from(store.len()).expect("limits say so");
+    file.extend_from_slice(&url_bytes.to_le_bytes());
+    file.extend_from_slice(store.as_bytes());
     file.extend_from_slice(bytes);
     file.extend_from_slice(&checksum(store, name, bytes).to_le_bytes());
     file
 }
 
 fn unpack(store: &str, name: &str, file: Vec<u8>) -> Option<Bytes> {
-    let (header, rest) = file.split_at_checked(HEADER_BYTES)?;
-    let (marker, length) = header.split_first_chunk::<5>()?;
-    let (bytes, stored) = rest.split_last_chunk::<CHECKSUM_BYTES>()?;
-    let is_right = *marker == MARKER
-        && u64::from_le_bytes(length.try_into().ok()?) == bytes.len() as u64
+    let (header, rest) = split_header(&file)?;
+    let (rest, stored) = rest.split_last_chunk::<CHECKSUM_BYTES>()?;
+    let bytes = rest.strip_prefix(store.as_bytes())?;
+    let is_right = header.url_bytes == store.len()
+        && header.content_bytes == bytes.len() as u64
         && u32::from_le_bytes(*stored) == checksum(store, name, bytes);
-    let end = file.len() - CHECKSUM_BYTES;
-    is_right.then(|| Bytes::from(file).slice(HEADER_BYTES..end))
+    let (start, end) = (HEADER_BYTES + store.len(), file.len() - CHECKSUM_BYTES);
+    is_right.then(|| Bytes::from(file).slice(start..end))
+}
+
+/// Lengths at the beginning of a sidecar's file.
+struct Header {
+    content_bytes: u64,
+    url_bytes: usize,
+}
+
+/// Splits a file behind its header. None: it is no sidecar of this format.
+fn split_header(file: &[u8]) -> Option<(Header, &[u8])> {
+    let rest = file.strip_prefix(&MARKER)?;
+    let (content, rest) = rest.split_first_chunk::<8>()?;
+    let (url, rest) = rest.split_first_chunk::<2>()?;
+    let url_bytes = usize::from(u16::from_le_bytes(*url));
+    Some((Header { content_bytes: u64::from_le_bytes(*content), url_bytes }, rest))
 }
 
 #[cfg(test)]
@@ -262,6 +303,15 @@ mod tests {
             assert_eq!(unpack("s", "name", file[..position].to_vec()), None, "{position}");
         }
         assert_eq!(unpack("s", "name", [&file[..], b"x"].concat()), None);
+    }
+
+    #[test]
+    fn the_head_of_a_sidecar_says_to_which_store_it_belongs() {
+        let file = pack("s3://b/org/db", "name", b"some bytes");
+        let (header, rest) = split_header(&file).unwrap();
+        assert_eq!(&rest[..header.url_bytes], b"s3://b/org/db");
+        assert!(split_header(b"BUSK\x02 of an earlier release").is_none());
+        assert!((0..HEADER_BYTES).all(|end| split_header(&file[..end]).is_none()));
     }
 
     #[test]

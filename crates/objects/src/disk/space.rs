@@ -84,7 +84,7 @@ impl Disk {
         let extents = |bytes| bytes / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
         let free = extents(accounting.ceiling.saturating_sub(accounting.bytes));
         let new_max = free + accounting.queues.small_capacity() as u64;
-        new_max.min(extents(self.store_share.cap_bytes))
+        new_max.min(extents(accounting.stores.share().cap_bytes))
     }
 
     /// Reserves bytes for a store, or for the disk itself; evicts something for them if it must.

@@ -13,8 +13,9 @@
 //!   where more stores are open, those opened first have theirs, and the next one waits until one
 //!   of them is closed.
 //! * **Cap**: counts always.
-//! * **Names**: sidecars on disk carry a hash of the store's URL, so a start knows which belong
-//!   together, but not to which store.
+//! * **Names**: sidecars on disk carry a hash of the store's URL in their names, so a start knows
+//!   which belong together. To which store they belong their files say, which nobody reads until
+//!   somebody lists the stores.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -73,6 +74,11 @@ pub(crate) struct Stores {
     closed_sidecar_bytes: u64,
 }
 
+/// Number of floors that a disk of this many bytes has.
+fn floor_count(bytes_max: u64, share: StoreShare) -> u64 {
+    (bytes_max / FLOORS_SHARE).checked_div(share.floor_bytes).unwrap_or(0)
+}
+
 /// One store of the cache.
 #[derive(Debug, Default)]
 struct Store {
@@ -105,7 +111,7 @@ impl Stores {
             by_key: HashMap::new(),
             closed: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            floors_left: (bytes_max / FLOORS_SHARE).checked_div(share.floor_bytes).unwrap_or(0),
+            floors_left: floor_count(bytes_max, share),
             clock: 0,
             sidecar_bytes: 0,
             closed_sidecar_bytes: 0,
@@ -267,6 +273,40 @@ impl Stores {
             sidecars.map(|(name, bytes)| (*bytes, *key, name.clone())).collect::<Vec<_>>()
         };
         self.by_key.iter().flat_map(of_store).collect()
+    }
+
+    /// All stores with sidecars.
+    pub(crate) fn with_sidecars(&self) -> Vec<StoreKey> {
+        let stores = self.by_key.iter().filter(|(_, store)| !store.sidecars.is_empty());
+        stores.map(|(key, _)| *key).collect()
+    }
+
+    /// Share of each store.
+    pub(crate) fn share(&self) -> StoreShare {
+        self.share
+    }
+
+    /// Changes the share of each store on a disk of this many bytes. The floors go to the stores
+    /// that were opened first; a store above its new cap comes below it when it is written to.
+    pub(crate) fn set_share(&mut self, bytes_max: u64, share: StoreShare) {
+        let had_floors = 0 < self.share.floor_bytes;
+        self.share = share;
+        self.floors_left = floor_count(bytes_max, share);
+        self.waiting.clear();
+        let open = self.by_key.iter_mut().filter(|(_, store)| 0 < store.handles);
+        for (key, store) in open {
+            store.has_floor = false;
+            if share.floor_bytes == 0 {
+                continue;
+            }
+            if !had_floors {
+                // Nobody has noted which of them was opened first.
+                self.clock += 1;
+                store.place = self.clock;
+            }
+            self.waiting.insert(store.place, *key);
+        }
+        self.give_floors();
     }
 
     /// One sidecar of the store that was closed first.

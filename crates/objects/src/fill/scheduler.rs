@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use tokio::{
@@ -25,7 +25,7 @@ pub(crate) struct FillScheduler {
     /// Runtime on whose threads the cache reads and writes files.
     pub(crate) runtime: Handle,
     /// Objects up to this size are filled whole.
-    pub(crate) whole_max: u64,
+    whole_max: AtomicU64,
     /// Bytes of parts that are under way or being written.
     budget: Arc<Semaphore>,
     budget_bytes: u64,
@@ -46,7 +46,7 @@ impl FillScheduler {
             usize::try_from(budget_bytes).expect("not more than the permits of a semaphore");
         Self {
             runtime,
-            whole_max: fill_whole_max,
+            whole_max: AtomicU64::new(fill_whole_max),
             budget: Arc::new(Semaphore::new(permits)),
             budget_bytes,
             limiter: AsyncMutex::new(ReadaheadLimiter::new(FILL_AHEAD_TIME)),
@@ -54,6 +54,16 @@ impl FillScheduler {
             writing: Arc::default(),
             is_closed: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether objects of this size are filled whole.
+    pub(crate) fn is_whole(&self, bytes: u64) -> bool {
+        bytes <= self.whole_max.load(Relaxed)
+    }
+
+    /// Changes the size up to which objects are filled whole.
+    pub(crate) fn set_whole_max(&self, bytes: u64) {
+        self.whole_max.store(bytes, Relaxed);
     }
 
     /// Bytes of the budget that fills hold now.

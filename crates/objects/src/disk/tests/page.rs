@@ -1,5 +1,6 @@
 //! Checks `docs/cache-format.md` against the code.
 
+use super::*;
 use crate::disk::{
     BLOCK_BYTES, BLOCK_DATA_BYTES, EXTENT_BLOCKS,
     block::Seal,
@@ -69,4 +70,23 @@ fn a_record_of_the_journal_is_as_the_page_says() {
     checked.extend_from_slice(&body);
     let checksum = crc32c::crc32c(&checked).to_le_bytes();
     assert_eq!(record, [&[0xff, 0xfe, 0x4a, 0x01][..], &checked, &checksum].concat());
+}
+
+/// A sidecar as the page describes it: marker, both lengths, URL, content, CRC.
+#[test]
+fn a_sidecar_is_as_the_page_says() {
+    let scene = Scene::new(16);
+    let disk = scene.open();
+    disk.write_sidecar("s3://b/p", "files", b"content");
+    let path = scene
+        .options
+        .directory
+        .join(format!("{}{SIDECAR_SUFFIX}", StoreKey::of("s3://b/p").file_name("files")));
+    let mut described = sidecar::MARKER.to_vec();
+    described.extend_from_slice(&7_u64.to_le_bytes());
+    described.extend_from_slice(&8_u16.to_le_bytes());
+    described.extend_from_slice(b"s3://b/pcontent");
+    let checked = b"s3://b/p\0files\0content";
+    described.extend_from_slice(&crc32c::crc32c(checked).to_le_bytes());
+    assert_eq!(std::fs::read(path).unwrap(), described);
 }

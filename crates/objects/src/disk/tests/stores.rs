@@ -1,6 +1,9 @@
 //! Stores of one cache: sidecars of their own, floors and caps.
 
+use std::collections::HashSet;
+
 use super::*;
+use crate::CachedStore;
 
 const ONE: &str = "s3://one";
 const OTHER: &str = "s3://other";
@@ -270,4 +273,80 @@ fn equal_objects_of_two_stores_stay_apart() {
     }
     disk.object(ONE, &meta).remove(&(0..meta.size));
     assert!(disk.object(OTHER, &meta).has_extent(0) && disk.object(OTHER, &meta).has_extent(1));
+}
+
+#[test]
+fn stores_are_listed_by_their_urls_after_a_restart_too_and_dropped_alone() {
+    let scene = Scene::new(16);
+    let mut disk = scene.open();
+    let meta = object("a", 100);
+    assert!(write(&disk.object(ONE, &meta), &meta, 0));
+    disk.write_sidecar(ONE, "files", b"listing");
+    // Nothing but a sidecar is there of the other one.
+    disk.write_sidecar(OTHER, "index", b"index");
+    for _ in 0..2 {
+        let mut listed = disk.list_stores();
+        listed.sort_by(|one, other| one.url.cmp(&other.url));
+        let store = |url: &str, files| CachedStore {
+            url: url.to_owned(),
+            files,
+            bytes: disk.store_bytes(url),
+        };
+        assert_eq!(listed, [store(ONE, 1), store(OTHER, 0)]);
+        disk = reopened(&scene, disk);
+    }
+    let bytes = disk.store_bytes(ONE);
+    assert_eq!(disk.drop_stores(&HashSet::from([ONE.to_owned()])), bytes);
+    let left: Vec<_> = disk.list_stores().into_iter().map(|store| store.url).collect();
+    assert_eq!(left, [OTHER]);
+    assert!(disk.read_sidecar(OTHER, "index").is_some() && disk.store_bytes(ONE) == 0);
+    disk.check_sums();
+}
+
+/// The name of a sidecar has a hash of the URL: a file whose URL has another one is nobody's.
+#[test]
+fn a_sidecar_with_the_url_of_another_store_is_not_believed() {
+    let scene = Scene::new(16);
+    let disk = scene.open();
+    disk.write_sidecar(ONE, "files", b"listing");
+    let path = |url| {
+        let name = StoreKey::of(url).file_name("files");
+        scene.options.directory.join(format!("{name}.keep"))
+    };
+    std::fs::rename(path(ONE), path(OTHER)).unwrap();
+    std::fs::write(path("s3://old"), b"BUSK\x02 of an earlier release").unwrap();
+    let disk = reopened(&scene, disk);
+    assert_eq!(disk.list_stores(), []);
+    assert!([ONE, OTHER, "s3://old"].iter().all(|url| disk.read_sidecar(url, "files").is_none()));
+}
+
+#[test]
+fn a_changed_share_counts_for_open_stores_at_once() {
+    let scene = scene(16, 0, 1000);
+    let disk = scene.open();
+    for store in [ONE, OTHER] {
+        disk.open_store(StoreKey::of(store));
+        assert_eq!(fill(&disk, store, 4), 4);
+    }
+    let share = |floor_mib: u64, cap_mib: u64| StoreShare {
+        floor_bytes: floor_mib << 20,
+        cap_bytes: cap_mib << 20,
+    };
+    // One floor of this size fits half of the disk.
+    disk.set_store_share(share(5, 1000));
+    let floors =
+        || [ONE, OTHER].map(|store| disk.accounting().stores.has_floor(StoreKey::of(store)));
+    assert_eq!(floors().iter().filter(|has| **has).count(), 1);
+    disk.check_sums();
+    disk.set_store_share(share(2, 1000));
+    assert_eq!(floors(), [true, true]);
+    fill(&disk, "s3://third", 40);
+    assert!([ONE, OTHER].iter().all(|store| 2 <= count(&disk, store, 4)));
+    disk.set_store_share(share(0, 3));
+    assert_eq!(floors(), [false, false]);
+    assert!(fill(&disk, "s3://third", 60) <= 3);
+    fill(&disk, ONE, 8);
+    assert!(disk.store_bytes(ONE) <= 3 << 20 && disk.store_bytes("s3://third") <= 3 << 20);
+    [ONE, OTHER].iter().for_each(|store| disk.close_store(StoreKey::of(store)));
+    disk.check_sums();
 }
