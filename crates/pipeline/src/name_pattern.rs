@@ -7,6 +7,33 @@
 
 use crate::limits::{PATTERN_PARTS_MAX, TABLE_PATH_BYTES_MAX};
 
+/// Keys of a table, or of all tables whose names match a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableKeys {
+    /// Keys that begin so.
+    Prefix(Vec<u8>),
+    /// Keys whose part before the colon matches.
+    Pattern(NamePattern),
+}
+
+impl TableKeys {
+    /// Keys of the table with this name, which may be a pattern.
+    pub fn of(name: &str) -> Self {
+        match NamePattern::parse(name) {
+            Ok(pattern) => Self::Pattern(pattern),
+            Err(_) => Self::Prefix(format!("{name}:").into_bytes()),
+        }
+    }
+
+    /// Returns whether a key is one of them.
+    pub fn contain(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Prefix(prefix) => key.starts_with(prefix),
+            Self::Pattern(pattern) => pattern.owns(key),
+        }
+    }
+}
+
 /// A pattern of table names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern {
@@ -69,6 +96,13 @@ impl NamePattern {
         all && parts.next().is_none()
     }
 
+    /// Returns whether a name could match both patterns.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let parts = self.parts.iter().zip(&other.parts);
+        self.parts.len() == other.parts.len()
+            && parts.into_iter().all(|(one, other)| one.overlaps(other))
+    }
+
     /// Returns whether a key belongs to a table whose name matches.
     pub fn owns(&self, key: &[u8]) -> bool {
         memchr::memchr(b':', key).is_some_and(|colon| self.matches(&key[..colon]))
@@ -90,6 +124,18 @@ impl Part {
                 Some(Self::Star(before.to_owned(), after.to_owned()))
             }
             _ => None,
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Literal(text), part) | (part, Self::Literal(text)) => part.fits(text.as_bytes()),
+            (Self::Star(before, after), Self::Star(other_before, other_after)) => {
+                let begin_alike =
+                    before.starts_with(other_before) || other_before.starts_with(before);
+                let end_alike = after.ends_with(other_after) || other_after.ends_with(after);
+                begin_alike && end_alike
+            }
         }
     }
 
@@ -164,9 +210,34 @@ mod tests {
     }
 
     #[test]
+    fn patterns_overlap_where_a_name_could_match_both() {
+        let overlap = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| NamePattern::parse(text).unwrap());
+            assert_eq!(one.overlaps(&other), other.overlaps(&one));
+            one.overlaps(&other)
+        };
+        for (one, other) in
+            [("*/*", "org/*"), ("team-*/db", "*/d*"), ("a*/x", "*b/x"), ("a*/x", "ab*/x")]
+        {
+            assert!(overlap(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("*/*", "*"),
+            ("org/*", "other/*"),
+            ("a*/x", "b*/x"),
+            ("*a/x", "*b/x"),
+            ("*/x", "a/y*"),
+        ] {
+            assert!(!overlap(one, other), "{one} {other}");
+        }
+    }
+
+    #[test]
     fn keys_belong_by_what_is_before_their_first_colon() {
         let pattern = NamePattern::parse("*/*").unwrap();
         assert!(pattern.owns(b"org/db:0123") && pattern.owns(b"org/db:a:b"));
         assert!(!pattern.owns(b"org/db") && !pattern.owns(b"org:db/x") && !pattern.owns(b":a/b"));
+        assert!(TableKeys::of("*/*").contain(b"org/db:x") && !TableKeys::of("*/*").contain(b"a:x"));
+        assert!(TableKeys::of("a").contain(b"a:x") && !TableKeys::of("a").contain(b"a/b:x"));
     }
 }

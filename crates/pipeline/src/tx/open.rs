@@ -32,7 +32,7 @@ use crate::{
     gate::Gate,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
     monitor::Monitors,
-    name_pattern::NamePattern,
+    name_pattern::TableKeys,
     password_limiter::PasswordLimiter,
     settings::{Eviction, Settings, SourceTable, SyncMode, TableSettings},
     stats::Stats,
@@ -408,12 +408,8 @@ impl<D: Disk> Start<D> {
     /// Checks that a source hides no keys in `default`. They cannot be moved into the source.
     fn check_hidden(&self, source: &SourceTable) -> Result<(), StartError> {
         let SourceTable { name, kind } = source;
-        let prefix = format!("{name}:").into_bytes();
-        let pattern = NamePattern::parse(name).ok();
-        let is_hidden = |key: &[u8]| match &pattern {
-            Some(pattern) => pattern.owns(key),
-            None => key.starts_with(&prefix),
-        };
+        let keys = TableKeys::of(name);
+        let is_hidden = |key: &[u8]| keys.contain(key);
         let count: usize =
             (0..SPACE_COUNT).map(|space| self.keys_with(TableId(space), &is_hidden).len()).sum();
         if count == 0 {

@@ -20,7 +20,7 @@ use busload_log::{Reservation, SyncPolicy};
 use busload_tables::{KeyHash, TableId, effect};
 
 use super::{
-    Route, Tx,
+    Catalog, Route, Tx,
     open::{settings_text, source_created},
     tickets::HeldRequests,
 };
@@ -28,6 +28,7 @@ use crate::{
     args::Args,
     command::Command,
     limits::{SLICE_STEPS, SPACE_COUNT, TABLE_COUNT_MAX},
+    name_pattern::TableKeys,
     session::Queue,
     settings::TableSettings,
     source::Source,
@@ -63,7 +64,7 @@ pub(super) type Leaving = (usize, Leave);
 /// Search for keys that a new table would hide.
 #[derive(Debug)]
 pub(super) struct NewTable {
-    prefix: Vec<u8>,
+    keys: TableKeys,
     /// Space that is being searched, and the position in it.
     space: u16,
     from: KeyHash,
@@ -81,10 +82,10 @@ impl Tx {
         if TABLE_COUNT_MAX <= self.catalog.named_count() {
             return impossible(format!("there can be at most {TABLE_COUNT_MAX} tables"));
         }
-        let prefix = prefix_of(name);
-        self.abort_transactions(&prefix);
+        let keys = TableKeys::of(name);
+        self.abort_transactions(&keys);
         let from = KeyHash(0);
-        self.new_table = Some(NewTable { prefix, space: 0, from, found: 0, written: 0 });
+        self.new_table = Some(NewTable { keys, space: 0, from, found: 0, written: 0 });
         Ok(())
     }
 
@@ -95,9 +96,9 @@ impl Tx {
         let steps = Cell::new(0);
         while search.space < SPACE_COUNT && steps.get() < SLICE_STEPS {
             let (table, from) = (TableId(search.space), search.from);
-            let NewTable { prefix, found, .. } = &mut search;
+            let NewTable { keys, found, .. } = &mut search;
             let mut count = |key: &[u8]| {
-                *found += usize::from(key.starts_with(prefix));
+                *found += usize::from(keys.contain(key));
                 steps.set(steps.get() + 1);
             };
             let mut go_on = || {
@@ -123,9 +124,10 @@ impl Tx {
 
     /// Notes a write command that names keys of a table that is about to appear.
     pub(super) fn note_written(&mut self, command: &Command, args: &Args<'_>) {
-        let Some(NewTable { prefix, written, .. }) = &mut self.new_table else { return };
-        let mut keys = command.keys.indexes(args.len()).map(|index| args.at(index));
-        *written += usize::from(keys.any(|key| key.starts_with(prefix)));
+        let Some(NewTable { keys, written, .. }) = &mut self.new_table else { return };
+        let mut named = command.keys.indexes(args.len()).map(|index| args.at(index));
+        let catalog = &self.catalog;
+        *written += usize::from(named.any(|key| keys.contain(key) && is_in_default(catalog, key)));
     }
 
     /// Adds a memory table. The caller has just searched for hidden keys.
@@ -181,7 +183,7 @@ impl Tx {
             ));
         }
         self.log_dropped(id)?;
-        self.abort_transactions(&prefix_of(name));
+        self.abort_transactions(&TableKeys::of(name));
         self.catalog.remove_memory(id);
         self.request_counts.remove(name);
         self.tables.remove(id);
@@ -268,16 +270,22 @@ impl Tx {
         Ok(())
     }
 
-    /// Ends transactions whose keys with this prefix belong to another table from now on.
-    fn abort_transactions(&mut self, prefix: &[u8]) {
-        self.watches.prefix_moved(prefix);
+    /// Ends transactions over keys that belong to another table from now on.
+    fn abort_transactions(&mut self, moved: &TableKeys) {
+        // Other tables may have names that a pattern matches; they keep their keys.
+        let is_pattern = matches!(moved, TableKeys::Pattern(_));
+        self.watches
+            .keys_moved(|table, key| moved.contain(key) && (!is_pattern || table.0 < SPACE_COUNT));
+        let catalog = &self.catalog;
+        let is_moved =
+            |key: &[u8]| moved.contain(key) && (!is_pattern || is_in_default(catalog, key));
         let names = |queue: &Queue| {
             queue.iter().any(|(id, args)| {
                 let command = id.command().and_then(|command| command.resolve(&args).ok());
                 let mut keys = command.into_iter().flat_map(|command| {
                     command.keys.indexes(args.len()).map(|index| args.at(index))
                 });
-                keys.any(|key| key.starts_with(prefix))
+                keys.any(&is_moved)
             })
         };
         for session in self.sessions.iter_mut().flatten() {
@@ -288,8 +296,9 @@ impl Tx {
     }
 }
 
-fn prefix_of(name: &str) -> Vec<u8> {
-    format!("{name}:").into_bytes()
+/// Returns whether a key belongs to no table with a name.
+fn is_in_default(catalog: &Catalog, key: &[u8]) -> bool {
+    matches!(catalog.route(0, key), Route::Memory(table) if table.0 < SPACE_COUNT)
 }
 
 fn impossible<T>(why: String) -> Result<T, TableRefusal> {

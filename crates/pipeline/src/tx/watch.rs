@@ -131,9 +131,9 @@ impl Watches {
         }
     }
 
-    /// Records that keys with this prefix belong to another table from now on.
-    pub fn prefix_moved(&mut self, prefix: &[u8]) {
-        let moved = |name: &(TableId, Box<[u8]>)| name.1.starts_with(prefix);
+    /// Records that these keys belong to another table from now on.
+    pub fn keys_moved(&mut self, are_moved: impl Fn(TableId, &[u8]) -> bool) {
+        let moved = |name: &(TableId, Box<[u8]>)| are_moved(name.0, &name.1);
         self.by_key.retain(|name, _| !moved(name));
         for watched in self.by_conn.values_mut() {
             let before = watched.keys.len();
