@@ -65,7 +65,12 @@ pub use read::{
 };
 pub use serve::{Located, Location, file_bytes::FileBytes};
 pub use set::{
-    OpenStore, SetSettings, SetStats, StoreSet, busiest::BusyStore, template::StoreTemplate,
+    OpenStore, SetSettings, SetStats, StoreSet,
+    busiest::BusyStore,
+    limits::SetLimits,
+    listing::{KnownStore, OpenUse},
+    template::StoreTemplate,
+    warm::Warmed,
 };
 pub use settings::{Attempt, Occasion, Request, Requester, Settings};
 pub use stats::StoreStats;

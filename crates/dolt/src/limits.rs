@@ -20,6 +20,8 @@ pub const STORES_CLOSED_PART: u16 = 64;
 pub const INDEXES_COUNTED_AFTER: Duration = Duration::from_secs(1);
 /// Least time between two searches for idle stores.
 pub const IDLE_SWEEP_MIN: Duration = Duration::from_millis(100);
+/// Most of it: a shorter `idle` that comes by a reload holds soon.
+pub const IDLE_SWEEP_MAX: Duration = Duration::from_secs(30);
 /// Busiest stores of a set that may have metrics of their own, at most: each has a handful of
 /// series in every answer of `/metrics`.
 pub const BUSIEST_STORES_MAX: usize = 200;
@@ -158,6 +160,12 @@ pub const MEMORY_CHUNK_BYTES_ESTIMATE: u64 = 4 << 10;
 
 /// Table files that come to local disk at once while a store is warmed.
 pub const WARMING_FILES_MAX: usize = 16;
+/// Stores of a pattern that are warmed at once, with their files: as many as keep a link busy where
+/// the stores are small.
+pub const WARMING_STORES_MAX: usize = 4;
+/// Stores that could not be warmed of which the outcome has names and reasons: as many as somebody
+/// reads.
+pub const WARMING_FAILURES_MAX: usize = 20;
 
 /// Time after the download of a file in which its last bytes come to disk, as a rule.
 pub const LOCAL_VERIFICATION_DELAY: Duration = Duration::from_secs(1);

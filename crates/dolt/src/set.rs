@@ -25,7 +25,10 @@
 
 pub(crate) mod absent;
 pub(crate) mod busiest;
+pub(crate) mod limits;
+pub(crate) mod listing;
 pub mod template;
+pub(crate) mod warm;
 
 use std::{
     collections::HashMap,
@@ -44,13 +47,14 @@ use tokio::time::{Instant, sleep};
 use self::{
     absent::AbsentNames,
     busiest::{Busiest, BusyStore},
+    limits::SetLimits,
     template::StoreTemplate,
 };
 use crate::{
     Error, Occasion, Settings, Store, UsageStats,
     limits::{
-        ABSENT_REMEMBERED, IDLE_SWEEP_MIN, INDEXES_COUNTED_AFTER, OPENING_STORES_MAX,
-        SCANNED_NAMES, STORES_CLOSED_PART,
+        ABSENT_REMEMBERED, INDEXES_COUNTED_AFTER, OPENING_STORES_MAX, SCANNED_NAMES,
+        STORES_CLOSED_PART,
     },
     store::{SharedParts, check_settings, open_cache, opening_budget, remote_options},
 };
@@ -133,6 +137,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Stores {
+    limits: SetLimits,
     open: HashMap<String, Arc<OpenStore>>,
     /// Sum of what is counted for the open stores.
     index_bytes: u64,
@@ -165,7 +170,7 @@ impl StoreSet {
         let cache = open_cache(&settings.store, settings.store_share)?;
         let parts = SharedParts { cache, opening: opening_budget() };
         let runtime = settings.store.runtime.clone();
-        let sweep_every = (settings.idle / 4).max(IDLE_SWEEP_MIN);
+        let limits = SetLimits::of(&settings);
         let _entered = runtime.enter();
         let busiest = Busiest::new(settings.busiest_max);
         let shared = Arc::new(Shared {
@@ -173,12 +178,12 @@ impl StoreSet {
             remote,
             parts,
             made: Instant::now(),
-            stores: Mutex::default(),
+            stores: Mutex::new(Stores { limits, ..Stores::default() }),
             opening: AtomicUsize::new(0),
             counters: Counters::default(),
             busiest,
         });
-        runtime.spawn(close_idle(Arc::downgrade(&shared), sweep_every));
+        runtime.spawn(close_idle(Arc::downgrade(&shared)));
         Ok(Self { shared })
     }
 
@@ -288,7 +293,7 @@ impl Shared {
 
     /// Closes idle stores until one more may be opened.
     fn make_room(&self, stores: &mut Stores) -> Result<(), Error> {
-        let SetSettings { stores_max, index_bytes_max, .. } = self.settings;
+        let SetLimits { stores_max, index_bytes_max, .. } = stores.limits;
         let refuse = |what: String| {
             self.counters.refused.fetch_add(1, Relaxed);
             Err(Error::Overloaded(format!("{what}; try again later")))
@@ -315,7 +320,7 @@ impl Shared {
 
     /// Closes idle stores if the indexes of all take more memory than they may.
     fn keep_index_bytes(&self, stores: &mut Stores) {
-        let bytes_max = self.settings.index_bytes_max;
+        let bytes_max = stores.limits.index_bytes_max;
         if bytes_max < stores.index_bytes {
             let bytes_low = bytes_max - bytes_max / u64::from(STORES_CLOSED_PART);
             self.close_least_recent(stores, |stores| stores.index_bytes <= bytes_low);
@@ -377,7 +382,7 @@ impl Shared {
     fn sweep(&self) {
         let mut stores = self.stores();
         stores.count_indexes();
-        let idle_ms = u64::try_from(self.settings.idle.as_millis()).unwrap_or(u64::MAX);
+        let idle_ms = u64::try_from(stores.limits.idle.as_millis()).unwrap_or(u64::MAX);
         let now = self.now_ms();
         let is_over = |open: &OpenStore| idle_ms <= now.saturating_sub(open.used_ms.load(Relaxed));
         let idle = stores.open.iter().filter(|(_, open)| is_idle(open) && is_over(open));
@@ -440,8 +445,10 @@ async fn opened(shared: Weak<Shared>, store: Store, number: usize) {
 }
 
 /// Closes stores that nobody has used for a while.
-async fn close_idle(shared: Weak<Shared>, every: Duration) {
+async fn close_idle(shared: Weak<Shared>) {
     loop {
+        let every = shared.upgrade().map(|shared| shared.stores().limits.sweep_every());
+        let Some(every) = every else { return };
         sleep(every).await;
         let Some(shared) = shared.upgrade() else { return };
         shared.sweep();

@@ -20,7 +20,7 @@ use crate::{
     jobs::{
         self,
         verify::{verify_all, verify_local},
-        warm::warm,
+        warm::{bytes_of, wanted, warm},
     },
     lifecycle::Lifecycle,
     limits::{ATTEMPTS_MAX, OPENING_BYTES_MAX, POLL_MIN, STALL_TIMEOUT},
@@ -349,6 +349,12 @@ impl Store {
             return Err(Error::Closed);
         }
         self.parts.files.find(FileKey { id, kind, version }, deadline).await
+    }
+
+    /// Returns the bytes of the files of the current version that are to be on this disk.
+    pub(crate) fn wanted_bytes(&self) -> u64 {
+        let version = self.parts.versions.load();
+        version.as_ref().map_or(0, |version| bytes_of(&wanted(&version.snapshot)))
     }
 
     /// Brings all files of the current version to local disk.

@@ -10,7 +10,7 @@ use super::Reporter;
 use crate::{
     Error,
     limits::WARMING_FILES_MAX,
-    versions::{Versions, table_file::TableFile},
+    versions::{Versions, table_file::TableFile, version::Snapshot},
 };
 
 /// Brings the files of the current version, if they are to be on this disk, to a cache of this many
@@ -20,10 +20,8 @@ pub(crate) async fn warm(
     disk_bytes_max: u64,
     reporter: Reporter,
 ) -> Result<Progress, Error> {
-    let snapshot = versions.opened().await?.snapshot.clone();
-    let is_wanted = |file: &&Arc<TableFile>| file.object.is_filled();
-    let wanted: Vec<_> = snapshot.files.iter().filter(is_wanted).cloned().collect();
-    let total = wanted.iter().map(|file| file.object.meta().size).sum();
+    let wanted = wanted(&versions.opened().await?.snapshot);
+    let total = bytes_of(&wanted);
     check_capacity(disk_bytes_max, total)?;
     let sum = ProgressSum::new(total);
     let files = wanted.into_iter().map(|file| warm_file(file, &sum));
@@ -34,12 +32,23 @@ pub(crate) async fn warm(
                 Some(outcome) => outcome?,
                 None => break,
             },
-            () = sum.changed.notified() => {}
+            () = sum.changed() => {}
         }
         reporter.send((sum.get(), None)).await;
     }
     reporter.send((sum.get(), None)).await;
     Ok(sum.get())
+}
+
+/// Returns the files of a version that are to be on this disk.
+pub(crate) fn wanted(snapshot: &Snapshot) -> Vec<Arc<TableFile>> {
+    let is_wanted = |file: &&Arc<TableFile>| file.object.is_filled();
+    snapshot.files.iter().filter(is_wanted).cloned().collect()
+}
+
+/// Returns the sum of the sizes of files.
+pub(crate) fn bytes_of(files: &[Arc<TableFile>]) -> u64 {
+    files.iter().map(|file| file.object.meta().size).sum()
 }
 
 fn check_capacity(disk_bytes_max: u64, bytes: u64) -> Result<(), Error> {
@@ -68,14 +77,14 @@ async fn warm_file(file: Arc<TableFile>, sum: &ProgressSum) -> Result<(), Error>
     Ok(())
 }
 
-/// Sum of the progress of many files.
-struct ProgressSum {
+/// Sum of the progress of many files, or of many stores.
+pub(crate) struct ProgressSum {
     progress: Mutex<Progress>,
     changed: Notify,
 }
 
 impl ProgressSum {
-    fn new(total: u64) -> Self {
+    pub fn new(total: u64) -> Self {
         let progress = Progress { total, ..Progress::default() };
         Self { progress: Mutex::new(progress), changed: Notify::new() }
     }
@@ -84,12 +93,22 @@ impl ProgressSum {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self) -> Progress {
+    pub fn get(&self) -> Progress {
         *self.lock()
     }
 
+    /// Waits until the progress has changed.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Adds bytes that are to be brought to disk.
+    pub fn add_total(&self, bytes: u64) {
+        self.lock().total += bytes;
+    }
+
     /// Adds the progress of one file from `before` to `now`.
-    fn add(&self, before: Progress, now: Progress) {
+    pub fn add(&self, before: Progress, now: Progress) {
         let mut sum = self.lock();
         sum.done += now.done.saturating_sub(before.done);
         sum.corrupt += now.corrupt.saturating_sub(before.corrupt);

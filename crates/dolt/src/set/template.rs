@@ -8,6 +8,8 @@ pub struct StoreTemplate {
     host: String,
     /// Path without a slash at its beginning.
     path: Vec<Piece>,
+    /// Number of parts of a name.
+    part_count: usize,
     /// Query with its question mark, or nothing.
     query: String,
 }
@@ -55,7 +57,7 @@ impl StoreTemplate {
                 expected()
             ));
         }
-        Ok(Self { host: host.to_owned(), path, query: query.to_owned() })
+        Ok(Self { host: host.to_owned(), path, part_count, query: query.to_owned() })
     }
 
     /// Returns the path of a store in its bucket.
@@ -67,6 +69,47 @@ impl StoreTemplate {
             Piece::Part(index) => part(index).to_owned(),
         };
         self.path.iter().map(text).collect()
+    }
+
+    /// Returns the name of the store that has this path, which may be none of the template.
+    pub fn name_of(&self, path: &str) -> Option<String> {
+        let mut parts = vec![None; self.part_count];
+        let mut rest = path;
+        let mut pieces = self.pieces_by_part().into_iter().peekable();
+        while let Some(piece) = pieces.next() {
+            let index = match piece {
+                Piece::Literal(text) => {
+                    rest = rest.strip_prefix(text.as_str())?;
+                    continue;
+                }
+                Piece::Part(index) if !rest.is_empty() => index,
+                Piece::Part(_) | Piece::Name => return None,
+            };
+            // No other placeholder comes before the next slash.
+            let end = rest.find('/').unwrap_or(rest.len());
+            let behind = match pieces.peek() {
+                Some(Piece::Literal(text)) => text.split('/').next().unwrap_or_default(),
+                _ => "",
+            };
+            let part = rest[..end].strip_suffix(behind).filter(|part| !part.is_empty())?;
+            parts[index] = Some(part);
+            rest = &rest[part.len()..];
+        }
+        let name = parts.into_iter().collect::<Option<Vec<_>>>()?.join("/");
+        (rest.is_empty() && self.path(&name) == path).then_some(name)
+    }
+
+    /// Returns the pieces of the path with the whole name as its parts.
+    fn pieces_by_part(&self) -> Vec<Piece> {
+        let by_part = |piece: &Piece| match piece {
+            Piece::Name => {
+                let parts = (0..self.part_count).map(Piece::Part);
+                let slash = || Piece::Literal("/".to_owned());
+                parts.flat_map(|part| [slash(), part]).skip(1).collect()
+            }
+            piece => vec![piece.clone()],
+        };
+        self.path.iter().flat_map(by_part).collect()
     }
 
     /// Returns the URL of a store.
@@ -148,6 +191,27 @@ mod tests {
         assert_eq!(parts.folder(), "");
         let deep = StoreTemplate::parse("file:///a/b/{1}.db", 1).unwrap();
         assert_eq!((deep.url("x").as_str(), deep.folder()), ("file:///a/b/x.db", "a/b"));
+    }
+
+    #[test]
+    fn a_path_gives_back_the_name_that_filled_it() {
+        for template in [
+            "s3://b/dolt/{name}",
+            "s3://b/{name}.d/x",
+            "s3://b/{2}/of-{1}",
+            "s3://b/a{1}b/c/{2}/{1}",
+        ] {
+            let template = StoreTemplate::parse(template, 2).unwrap();
+            for name in ["org/db", "a/b", "b/b.d", "of-/of-x"] {
+                assert_eq!(template.name_of(&template.path(name)).as_deref(), Some(name));
+                for other in ["", "dolt", "dolt/", "dolt/a", "dolt/a/b/c", "x/dolt/a/b"] {
+                    assert_eq!(template.name_of(other), None, "{template:?} {other}");
+                }
+            }
+        }
+        let twice = StoreTemplate::parse("s3://b/{1}/{1}", 1).unwrap();
+        assert_eq!(twice.name_of("x/x").as_deref(), Some("x"));
+        assert_eq!(twice.name_of("x/y"), None);
     }
 
     #[test]

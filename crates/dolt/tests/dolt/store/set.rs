@@ -1,5 +1,6 @@
 //! Stores by pattern: one opening for all, idle stores that go, names that lead nowhere.
 
+mod known;
 mod reopening;
 
 use std::{fs, sync::Arc, time::Duration};
