@@ -65,6 +65,14 @@ impl ChunkSet {
         Ok(Self { settings: settings.clone(), set, times: Arc::default() })
     }
 
+    /// Makes stores that are served by other settings: the same ones, open or not, with the limits
+    /// of these settings.
+    pub fn with_settings(&self, settings: &StoresSettings) -> Self {
+        self.set.set_limits(settings.limits());
+        self.set.set_store_share(settings.store_share);
+        Self { settings: settings.clone(), set: self.set.clone(), times: Arc::clone(&self.times) }
+    }
+
     /// Returns the pattern as it was configured.
     pub fn pattern(&self) -> &str {
         self.settings.pattern.text()

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Only the runtime's threads wait for stores, never those of the pipeline or of HTTP. A reload
-//! adds and removes tables; who reads the list keeps what was there.
+//! adds and removes tables and patterns; who reads a list keeps what was there.
 //!
 //! **Start.** All stores open at the same time; the start waits for the first attempts, at most
 //! [`FIRST_ATTEMPT_TIMEOUT`], and then serves, whatever their outcome. **Shutdown.** Each store
@@ -56,8 +56,8 @@ pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the 
 pub struct ChunkStores {
     /// Tables in the order in which they came. A reload replaces the list.
     tables: RwLock<Tables>,
-    /// Stores by pattern, the most specific pattern first.
-    sets: Vec<Arc<ChunkSet>>,
+    /// Stores by pattern, the most specific pattern first. A reload replaces the list.
+    sets: RwLock<Sets>,
     /// Tables of DynamoDB with the manifests of some stores.
     dynamo: DynamoTables,
     runtime: Mutex<StoresRuntime>,
@@ -67,6 +67,9 @@ pub struct ChunkStores {
 
 /// Chunk tables at some moment.
 pub type Tables = Arc<[Arc<ChunkTable>]>;
+
+/// Stores by pattern at some moment, the most specific pattern first.
+pub type Sets = Arc<[Arc<ChunkSet>]>;
 
 /// The runtime of all stores.
 enum StoresRuntime {
@@ -104,19 +107,46 @@ impl ChunkStores {
     ) -> Result<Self, Failure> {
         let runtime = Mutex::new(StoresRuntime::Unneeded);
         let (tables, dynamo) = (RwLock::new(Arc::default()), DynamoTables::default());
-        let mut stores = Self { tables, sets: Vec::new(), dynamo, runtime, peers };
+        let stores = Self { tables, sets: RwLock::new(Arc::default()), dynamo, runtime, peers };
         for settings in settings {
             stores.add(stores.open_table(settings)?);
         }
         for settings in by_pattern {
-            let runtime = stores.start_runtime()?;
-            let set = ChunkSet::start(settings, &runtime, stores.dynamo.clone(), stores.peers())?;
-            stores.sets.push(Arc::new(set));
+            stores.add_set(stores.start_set(settings)?);
         }
-        stores
-            .sets
-            .sort_by(|one, other| one.settings.pattern.rank().cmp(&other.settings.pattern.rank()));
         Ok(stores)
+    }
+
+    /// Makes stores by pattern, which [`ChunkStores::add_set`] then serves. Fails as
+    /// [`ChunkStores::start`] does.
+    pub fn start_set(&self, settings: &StoresSettings) -> Result<Arc<ChunkSet>, Failure> {
+        let runtime = self.start_runtime()?;
+        let set = ChunkSet::start(settings, &runtime, self.dynamo.clone(), self.peers())?;
+        Ok(Arc::new(set))
+    }
+
+    /// Serves the stores of a pattern from now on, in the place of those of an equal one.
+    pub fn add_set(&self, set: Arc<ChunkSet>) {
+        let mut sets = self.sets.write().unwrap_or_else(PoisonError::into_inner);
+        let others = sets.iter().filter(|other| other.pattern() != set.pattern());
+        let mut changed: Vec<_> = others.cloned().collect();
+        changed.push(set);
+        changed
+            .sort_by(|one, other| one.settings.pattern.rank().cmp(&other.settings.pattern.rank()));
+        *sets = changed.into();
+    }
+
+    /// Serves the stores of this pattern no longer, and returns them.
+    pub fn remove_set(&self, pattern: &str) -> Option<Arc<ChunkSet>> {
+        let mut sets = self.sets.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = sets.iter().find(|set| set.pattern() == pattern).cloned()?;
+        *sets = sets.iter().filter(|set| set.pattern() != pattern).cloned().collect();
+        Some(removed)
+    }
+
+    /// Returns the stores of this pattern.
+    pub fn set(&self, pattern: &str) -> Option<Arc<ChunkSet>> {
+        self.sets().iter().find(|set| set.pattern() == pattern).cloned()
     }
 
     /// Starts to open the store of a table, which [`ChunkStores::add`] then serves. Fails as
@@ -166,19 +196,19 @@ impl ChunkStores {
         }
         let set = self.set_of(name).ok_or(NotServed::Unknown)?;
         let open = set.set.get(name).map_err(NotServed::Failed)?;
-        Ok(ServedStore::OfSet(Arc::clone(set), open))
+        Ok(ServedStore::OfSet(set, open))
     }
 
     /// Returns the stores of all tables, and those of patterns that are open.
     pub fn open_stores(&self) -> Vec<ServedStore> {
-        let tables = self.tables();
+        let (tables, sets) = (self.tables(), self.sets());
         let of_tables = tables.iter().cloned().map(ServedStore::Table);
         let of_set = |set: &Arc<ChunkSet>| {
             let open = set.set.open_stores().into_iter();
             let set = Arc::clone(set);
             open.map(move |open| ServedStore::OfSet(Arc::clone(&set), open))
         };
-        of_tables.chain(self.sets.iter().flat_map(of_set)).collect()
+        of_tables.chain(sets.iter().flat_map(of_set)).collect()
     }
 
     /// Returns whether a table has this name, or a pattern matches it.
@@ -187,12 +217,14 @@ impl ChunkStores {
     }
 
     /// Returns the stores by pattern.
-    pub fn sets(&self) -> &[Arc<ChunkSet>] {
-        &self.sets
+    pub fn sets(&self) -> Sets {
+        self.sets.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_of(&self, name: &str) -> Option<&Arc<ChunkSet>> {
-        self.sets.iter().find(|set| set.settings.pattern.matches(name.as_bytes()))
+    /// Returns the stores of the first pattern that matches a name.
+    pub fn set_of(&self, name: &str) -> Option<Arc<ChunkSet>> {
+        let sets = self.sets();
+        sets.iter().find(|set| set.settings.pattern.matches(name.as_bytes())).cloned()
     }
 
     /// Returns the tables that are served now.
@@ -247,6 +279,14 @@ impl ChunkStores {
         }
     }
 
+    /// Closes the stores of a pattern that was removed. Blocks, so it must not be called on a
+    /// runtime's thread.
+    pub fn close_set(&self, set: Arc<ChunkSet>) {
+        if let Some(handle) = self.handle() {
+            handle.block_on(close_set(set));
+        }
+    }
+
     /// Closes all stores at the same time, each within [`STOP_GRACE`]; later requests fail. Blocks,
     /// so it must not be called on a runtime's thread.
     pub fn stop(&self) {
@@ -256,7 +296,7 @@ impl ChunkStores {
         let closing: Vec<_> =
             tables.iter().map(|table| runtime.spawn(close(table.store.clone()))).collect();
         let sets: Vec<_> =
-            self.sets.iter().map(|set| runtime.spawn(close_set(Arc::clone(set)))).collect();
+            self.sets().iter().map(|set| runtime.spawn(close_set(Arc::clone(set)))).collect();
         runtime.block_on(async {
             for closing in closing.into_iter().chain(sets) {
                 // A task that panicked has reported it already.

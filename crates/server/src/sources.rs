@@ -24,6 +24,7 @@ use busload_pipeline::{
 use tokio::runtime::Handle;
 
 use crate::{
+    chunk_sets::ChunkSet,
     chunk_stores::{ChunkStores, ChunkTable},
     config::CHUNKS,
     traces::Tracer,
@@ -60,12 +61,19 @@ pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, pipeline: &Pipeline) {
     for table in &*stores.tables() {
         tx.add_source(&table.settings.name, chunks_source(table, &runtime, pipeline));
     }
-    for set in stores.sets() {
-        let answers = FinishedAnswers::start(set.pattern(), pipeline.waker.clone(), &runtime);
-        let signals = Arc::clone(&pipeline.signals);
-        let tracer = pipeline.tracer.of_table(set.pattern(), CHUNKS);
-        let source =
-            ChunkSetSource::new(Arc::clone(set), runtime.clone(), answers, signals, tracer);
-        tx.add_source(set.pattern(), Box::new(source));
+    for set in &*stores.sets() {
+        tx.add_source(set.pattern(), chunk_set_source(set, &runtime, pipeline));
     }
+}
+
+/// Makes the stores of a pattern a source of the pipeline. `runtime` is that of the stores.
+pub fn chunk_set_source(
+    set: &Arc<ChunkSet>,
+    runtime: &Handle,
+    pipeline: &Pipeline,
+) -> Box<dyn Source> {
+    let answers = FinishedAnswers::start(set.pattern(), pipeline.waker.clone(), runtime);
+    let signals = Arc::clone(&pipeline.signals);
+    let tracer = pipeline.tracer.of_table(set.pattern(), CHUNKS);
+    Box::new(ChunkSetSource::new(Arc::clone(set), runtime.clone(), answers, signals, tracer))
 }

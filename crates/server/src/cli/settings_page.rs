@@ -86,7 +86,7 @@ const KINDS: [(&str, &str, &[Setting]); 4] = [
         "Stores by pattern",
         "`[stores.\"PATTERN\"]`, or `--stores PATTERN=URL`: those of a chunk table but `kind`, \
          `memory` and `dolt_paths`, with placeholders in the path of `url`, and these; \
-         [chunks.md](chunks.md#stores-by-pattern). They need a restart.",
+         [chunks.md](chunks.md#stores-by-pattern). A reload applies these but `busiest_stores`.",
         &STORES_SETTINGS,
     ),
 ];

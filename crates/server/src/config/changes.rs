@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use super::{ChunksSettings, Config};
+use busload_pipeline::name_pattern::NamePattern;
+
+use super::{ChunksSettings, Config, StoresSettings};
 
 /// Effect of a reload on a setting that has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,10 +123,10 @@ pub struct Changes {
     pub tables: Vec<TableChange>,
 }
 
-/// Table that two configurations do not agree on.
+/// Table that two configurations do not agree on, or stores by pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableChange {
-    /// Name of the table.
+    /// Name of the table, or the pattern.
     pub name: String,
     /// Difference between the two.
     pub difference: TableDifference,
@@ -141,15 +143,27 @@ pub enum TableDifference {
     Changed(Vec<&'static str>),
 }
 
+impl TableChange {
+    /// Returns `table NAME`, or `stores PATTERN`.
+    pub fn what(&self) -> String {
+        let kind = if NamePattern::is_pattern(&self.name) { "stores" } else { "table" };
+        format!("{kind} {}", self.name)
+    }
+
+    /// Returns `table NAME is not DONE`, or `stores PATTERN are not DONE`.
+    pub fn not_done(&self, done: &str) -> String {
+        let verb = if NamePattern::is_pattern(&self.name) { "are" } else { "is" };
+        format!("{} {verb} not {done}", self.what())
+    }
+}
+
 impl fmt::Display for TableChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, difference } = self;
-        match difference {
-            TableDifference::Added => write!(f, "table {name} (new)"),
-            TableDifference::Removed => write!(f, "table {name} (gone)"),
-            TableDifference::Changed(settings) => {
-                write!(f, "table {name} ({})", settings.join(", "))
-            }
+        let what = self.what();
+        match &self.difference {
+            TableDifference::Added => write!(f, "{what} (new)"),
+            TableDifference::Removed => write!(f, "{what} (gone)"),
+            TableDifference::Changed(settings) => write!(f, "{what} ({})", settings.join(", ")),
         }
     }
 }
@@ -162,9 +176,6 @@ pub fn changes(running: &Config, new: &Config) -> Changes {
             Applied => changes.applicable.push(setting.name),
             ContentsRead | Restart => changes.fixed.push(setting.name),
         }
-    }
-    if running.stores != new.stores {
-        changes.fixed.push("stores");
     }
     let (before, after) = (tables(running), tables(new));
     for table in &before {
@@ -195,12 +206,16 @@ pub enum TableSettingsRef<'a> {
     Postgres(&'a busload_postgres::Settings),
     /// Table whose keys are chunks of a store.
     Chunks(&'a ChunksSettings),
+    /// Stores whose names match a pattern.
+    Stores(&'a StoresSettings),
 }
 
 fn tables(config: &Config) -> Vec<TableSettingsRef<'_>> {
     let memory = config.settings.tables.iter().map(TableSettingsRef::Memory);
     let postgres = config.postgres.iter().map(TableSettingsRef::Postgres);
-    memory.chain(postgres).chain(config.chunks.iter().map(TableSettingsRef::Chunks)).collect()
+    let chunks = config.chunks.iter().map(TableSettingsRef::Chunks);
+    let stores = config.stores.iter().map(TableSettingsRef::Stores);
+    memory.chain(postgres).chain(chunks).chain(stores).collect()
 }
 
 /// Returns the settings of the table of this name.
@@ -214,6 +229,7 @@ impl TableSettingsRef<'_> {
             TableSettingsRef::Memory(settings) => &settings.name,
             TableSettingsRef::Postgres(settings) => &settings.name,
             TableSettingsRef::Chunks(settings) => &settings.name,
+            TableSettingsRef::Stores(settings) => settings.pattern.text(),
         }
     }
 
@@ -229,6 +245,7 @@ impl TableSettingsRef<'_> {
                 postgres_differing(a, b)
             }
             (TableSettingsRef::Chunks(a), TableSettingsRef::Chunks(b)) => chunks_differing(a, b),
+            (TableSettingsRef::Stores(a), TableSettingsRef::Stores(b)) => stores_differing(a, b),
             _ => vec![("kind", true)],
         };
         differing.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
@@ -280,6 +297,20 @@ fn chunks_differing(a: &ChunksSettings, b: &ChunksSettings) -> Vec<(&'static str
         ("dolt_paths", a.dolt_paths != b.dolt_paths),
         ("dolt_layout", a.dolt_layout != b.dolt_layout),
     ]
+}
+
+fn stores_differing(a: &StoresSettings, b: &StoresSettings) -> Vec<(&'static str, bool)> {
+    let (share, other) = (a.store_share, b.store_share);
+    let mut differing = chunks_differing(&a.chunks, &b.chunks);
+    differing.extend([
+        ("stores_max", a.stores_max != b.stores_max),
+        ("index_memory", a.index_bytes_max != b.index_bytes_max),
+        ("idle", a.idle != b.idle),
+        ("store_disk_min", share.floor_bytes != other.floor_bytes),
+        ("store_disk_max", share.cap_bytes != other.cap_bytes),
+        ("busiest_stores", a.busiest_max != b.busiest_max),
+    ]);
+    differing
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@
 
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 
-use busload_dolt::{DynamoTables, SetSettings, StoreTemplate, limits::BUSIEST_STORES_MAX};
+use busload_dolt::{
+    DynamoTables, SetLimits, SetSettings, StoreTemplate, limits::BUSIEST_STORES_MAX,
+};
 use busload_objects::StoreShare;
 use busload_pipeline::name_pattern::NamePattern;
 use tokio::runtime::Handle;
@@ -55,11 +57,11 @@ pub struct StoresSettings {
     pub chunks: ChunksSettings,
     pub pattern: NamePattern,
     template: StoreTemplate,
-    stores_max: usize,
-    index_bytes_max: u64,
-    idle: Duration,
-    store_share: StoreShare,
-    busiest_max: usize,
+    pub stores_max: usize,
+    pub index_bytes_max: u64,
+    pub idle: Duration,
+    pub store_share: StoreShare,
+    pub busiest_max: usize,
 }
 
 impl StoresSpec {
@@ -243,6 +245,18 @@ impl StoresSettings {
             store_share: self.store_share,
             busiest_max: self.busiest_max,
         }
+    }
+
+    /// Returns the limits of the open stores.
+    pub fn limits(&self) -> SetLimits {
+        let Self { stores_max, index_bytes_max, idle, .. } = *self;
+        SetLimits { stores_max, index_bytes_max, idle }
+    }
+
+    /// Changes the limits of the open stores.
+    pub fn set_limits(&mut self, limits: SetLimits) {
+        let SetLimits { stores_max, index_bytes_max, idle } = limits;
+        (self.stores_max, self.index_bytes_max, self.idle) = (stores_max, index_bytes_max, idle);
     }
 
     /// Checks that the stores' client accepts the URLs. Connects to nothing.

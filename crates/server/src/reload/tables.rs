@@ -8,7 +8,7 @@
 //! ```
 //!
 //! No request of a Redis client is dropped. gRPC calls and downloads of a chunk table that goes end
-//! with the error of a closed store.
+//! with the error of a closed store. Stores by pattern come, change and go as a table does.
 
 use std::{
     sync::{Arc, mpsc},
@@ -24,18 +24,23 @@ use busload_pipeline::{
 
 use super::{Reloader, Report, Running};
 use crate::{
+    chunk_sets::ChunkSet,
     chunk_stores::ChunkTable,
     config::{
-        CHUNKS, ChunksSettings, Config, POSTGRES, TableChange, TableDifference, TableSettingsRef,
-        table_of,
+        CHUNKS, ChunksSettings, Config, POSTGRES, StoresSettings, TableChange, TableDifference,
+        TableSettingsRef, table_of,
     },
     failure::Failure,
     open_files,
-    sources::chunks_source,
+    sources::{chunk_set_source, chunks_source},
 };
 
 /// Settings of a chunk table that concern how it is served, not its store.
 const SERVED_BY: [&str; 5] = ["contents", "dolt_layout", "dolt_paths", "queue_requests", "timeout"];
+/// Settings of stores by pattern that bound the open ones.
+const LIMITS: [&str; 3] = ["stores_max", "index_memory", "idle"];
+/// Settings of stores by pattern that divide the disk among them.
+const SHARES: [&str; 2] = ["store_disk_min", "store_disk_max"];
 /// Longest time that a reload waits until no command is executed in slices.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 
@@ -64,13 +69,13 @@ impl Reloader {
                 TableDifference::Removed => ("removed", self.remove(name, server)),
                 TableDifference::Added => ("added", self.add(name, new, server)),
                 TableDifference::Changed(settings) => {
-                    fixed.extend(self.change(name, settings, new, server, report));
+                    fixed.extend(self.change(change, settings, new, server, report));
                     continue;
                 }
             };
             match outcome {
-                Ok(()) => report.done.push(format!("{done} table {name}")),
-                Err(why) => report.refused.push(format!("table {name} is not {done}: {why}")),
+                Ok(()) => report.done.push(format!("{done} {}", change.what())),
+                Err(why) => report.refused.push(format!("{}: {why}", change.not_done(done))),
             }
         }
         fixed
@@ -95,11 +100,18 @@ impl Reloader {
                     server.chunk_stores.close(&table);
                 }
             }
+            Some(TableSettingsRef::Stores(_)) => {
+                server.drop_source(name)?;
+                if let Some(set) = server.chunk_stores.remove_set(name) {
+                    server.chunk_stores.close_set(set);
+                }
+            }
         }
         self.running.settings.tables.retain(|table| table.name != name);
         self.running.settings.sources.retain(|table| table.name != name);
         self.running.postgres.retain(|table| table.name != name);
         self.running.chunks.retain(|table| table.name != name);
+        self.running.stores.retain(|stores| stores.pattern.text() != name);
         Ok(())
     }
 
@@ -125,11 +137,7 @@ impl Reloader {
                 POSTGRES
             }
             Some(TableSettingsRef::Chunks(settings)) => {
-                if open_files::fit(new).clients < server.clients_max_at_start {
-                    let why = "its cache and the connections need more open files than the system \
-                               allows (ulimit -n)";
-                    return Err(why.to_owned());
-                }
+                server.check_open_files(new)?;
                 let table = server.chunk_stores.open_table(settings).map_err(failed)?;
                 if let Err(why) = server.serve_chunks(name, &table) {
                     server.chunk_stores.close(&table);
@@ -137,6 +145,17 @@ impl Reloader {
                 }
                 server.chunk_stores.add(table);
                 self.running.chunks.push(settings.clone());
+                CHUNKS
+            }
+            Some(TableSettingsRef::Stores(settings)) => {
+                server.check_open_files(new)?;
+                let set = server.chunk_stores.start_set(settings).map_err(failed)?;
+                if let Err(why) = server.serve_stores(&set) {
+                    server.chunk_stores.close_set(set);
+                    return Err(why);
+                }
+                server.chunk_stores.add_set(set);
+                self.running.stores.push(settings.clone());
                 CHUNKS
             }
         };
@@ -147,12 +166,13 @@ impl Reloader {
     /// Applies what can be applied of a table that has changed; returns the rest.
     fn change(
         &mut self,
-        name: &str,
+        change: &TableChange,
         changed: &[&'static str],
         new: &Config,
         server: &Running,
         report: &mut Report,
     ) -> Option<String> {
+        let (name, what) = (&*change.name, change.what());
         let (applied, rest): (Vec<&str>, Vec<&str>) =
             match (table_of(&self.running, name), table_of(new, name)) {
                 (Some(TableSettingsRef::Memory(running)), Some(TableSettingsRef::Memory(new))) => {
@@ -169,17 +189,26 @@ impl Reloader {
                 (Some(TableSettingsRef::Chunks(_)), Some(TableSettingsRef::Chunks(_))) => {
                     changed.iter().copied().partition(|name| SERVED_BY.contains(name))
                 }
+                (Some(TableSettingsRef::Stores(_)), Some(TableSettingsRef::Stores(_))) => {
+                    // The share of a store was checked against the disk of the new settings.
+                    let has_other_disk = changed.contains(&"disk");
+                    changed.iter().copied().partition(|name| {
+                        SERVED_BY.contains(name)
+                            || LIMITS.contains(name)
+                            || SHARES.contains(name) && !has_other_disk
+                    })
+                }
                 _ => (Vec::new(), changed.to_vec()),
             };
         if !applied.is_empty() {
             match self.apply(name, &applied, new, server) {
                 Ok(()) => {
-                    report.done.push(format!("changed table {name} ({})", applied.join(", ")));
+                    report.done.push(format!("changed {what} ({})", applied.join(", ")));
                 }
-                Err(why) => report.refused.push(format!("table {name} is not changed: {why}")),
+                Err(why) => report.refused.push(format!("{}: {why}", change.not_done("changed"))),
             }
         }
-        (!rest.is_empty()).then(|| format!("table {name} ({})", rest.join(", ")))
+        (!rest.is_empty()).then(|| format!("{what} ({})", rest.join(", ")))
     }
 
     /// Applies these changes of a table, and notes them as those of the running server.
@@ -225,19 +254,38 @@ impl Reloader {
             Some(TableSettingsRef::Chunks(new)) => {
                 let mut tables = self.running.chunks.iter_mut();
                 let Some(running) = tables.find(|table| table.name == name) else { return Ok(()) };
-                let settings = ChunksSettings {
-                    contents: new.contents,
-                    dolt_layout: new.dolt_layout,
-                    dolt_paths: new.dolt_paths.clone(),
-                    queue_requests: new.queue_requests,
-                    timeout: new.timeout,
-                    ..running.clone()
-                };
+                let settings = served_by(running, new);
                 server.change_chunks(&settings)?;
+                *running = settings;
+            }
+            Some(TableSettingsRef::Stores(new)) => {
+                let mut all = self.running.stores.iter_mut();
+                let Some(running) = all.find(|stores| stores.pattern == new.pattern) else {
+                    return Ok(());
+                };
+                let mut settings = running.clone();
+                settings.chunks = served_by(&running.chunks, &new.chunks);
+                settings.set_limits(new.limits());
+                if SHARES.iter().any(|share| applied.contains(share)) {
+                    settings.store_share = new.store_share;
+                }
+                server.change_stores(&settings)?;
                 *running = settings;
             }
         }
         Ok(())
+    }
+}
+
+/// Settings of a store that is served as the new settings say, and otherwise as it was.
+fn served_by(running: &ChunksSettings, new: &ChunksSettings) -> ChunksSettings {
+    ChunksSettings {
+        contents: new.contents,
+        dolt_layout: new.dolt_layout,
+        dolt_paths: new.dolt_paths.clone(),
+        queue_requests: new.queue_requests,
+        timeout: new.timeout,
+        ..running.clone()
     }
 }
 
@@ -324,6 +372,35 @@ impl Running {
         drop(left.recv().map_err(|_| stopping())?);
         between();
         self.change(move |tx| tx.release_source(&name, source));
+        Ok(())
+    }
+
+    /// Checks that the system allows enough open files for the caches and the connections.
+    fn check_open_files(&self, new: &Config) -> Result<(), String> {
+        if open_files::fit(new).clients < self.clients_max_at_start {
+            let why = "its cache and the connections need more open files than the system allows \
+                       (ulimit -n)";
+            return Err(why.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Lets tx serve the stores of a new pattern.
+    fn serve_stores(&self, set: &Arc<ChunkSet>) -> Result<(), String> {
+        let runtime = self.chunk_stores.handle().ok_or_else(stopping)?;
+        let source = chunk_set_source(set, &runtime, &self.pipeline);
+        self.add_to_tx(NewTable::Source(set.pattern().to_owned(), source))
+    }
+
+    /// Serves the stores of a pattern by other settings.
+    fn change_stores(&self, settings: &StoresSettings) -> Result<(), String> {
+        let pattern = settings.pattern.text();
+        let runtime = self.chunk_stores.handle().ok_or_else(stopping)?;
+        let running = self.chunk_stores.set(pattern).ok_or_else(stopping)?;
+        let set = Arc::new(running.with_settings(settings));
+        let source = chunk_set_source(&set, &runtime, &self.pipeline);
+        self.replace_source(pattern, source, || ())?;
+        self.chunk_stores.add_set(set);
         Ok(())
     }
 

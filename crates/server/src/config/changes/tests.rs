@@ -183,3 +183,25 @@ fn tables_come_go_and_change() {
         assert_eq!(tables_differ(&[before], &[after]), [expected], "{after}");
     }
 }
+
+#[test]
+fn stores_by_pattern_come_go_and_change_as_tables_do() {
+    let with = |stores: &[&str]| {
+        config(|options| options.stores = stores.iter().map(|text| text.parse().unwrap()).collect())
+    };
+    let differ = |before: &[&str], after: &[&str]| -> Vec<String> {
+        let found = changes(&with(before), &with(after));
+        assert_eq!((found.applicable, found.fixed), (vec![], vec![]));
+        found.tables.iter().map(ToString::to_string).collect()
+    };
+    let (all, one) = ("*/*=s3://b/{name}?disk=1GiB", "team-*/x=s3://c/{name}");
+    assert!(differ(&[all, one], &[one, all]).is_empty());
+    assert_eq!(differ(&[all], &[one]), ["stores */* (gone)", "stores team-*/x (new)"]);
+    let other = "*/*=s3://b2/{name}?disk=1GiB&timeout=7s&stores_max=9&index_memory=2GiB&idle=1m\
+                 &store_disk_min=10MiB&store_disk_max=20MiB&busiest_stores=3";
+    assert_eq!(
+        differ(&[all], &[other]),
+        ["stores */* (url, timeout, stores_max, index_memory, idle, store_disk_min, \
+          store_disk_max, busiest_stores)"]
+    );
+}
