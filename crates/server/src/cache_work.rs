@@ -1,5 +1,8 @@
 //! Work on the cache of a chunk store (list, warm, verify, drop), shared by a running server and by
-//! `busload cache` without one; and the JSON in which the server reports it.
+//! `busload cache` without one; and the JSON in which the server reports it. [`stores`] has the
+//! same for stores by pattern.
+
+pub mod stores;
 
 use std::{fmt, str::FromStr};
 

@@ -197,10 +197,12 @@ pub enum Command {
     /// original. While it lasts, and if it is interrupted, a server refuses to start with DIR; done
     /// again it begins anew. A transaction that was not complete at --to is absent as a whole.
     Restore(RestoreArgs),
-    /// List, fill, check or remove what tables of kind chunks have on disk
+    /// List, fill, check or remove what tables of kind chunks, and stores by pattern, have on disk
     ///
-    /// The tables are those of the configuration, given as to `serve`. While a server has a cache
-    /// open, this command asks it, at the address of --http, to do the work.
+    /// The tables and patterns are those of the configuration, given as to `serve`. A name is that
+    /// of a table, or of a store by pattern, like org/db; 'org/*' names all such stores that are
+    /// open or have something on disk. While a server has a cache open, this command asks it, at
+    /// the address of --http, to do the work.
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Show what a running server does, until q is pressed: health, requests, batches of stages and
@@ -327,12 +329,23 @@ pub enum SnapshotCommand {
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
     /// List the files that are on disk, and how much of each
+    ///
+    /// Of stores by pattern it lists each that is open or has something on disk: how many files and
+    /// how much disk, and of an open one the memory of its index and when it was last used.
     List(ListArgs),
     /// Bring every file of the store to disk
+    ///
+    /// A store by pattern, like org/db, is opened for that. 'org/*' warms the stores that are open
+    /// or have something on disk, a few at a time; it ends with the stores that failed, and then
+    /// exits with 1.
     Warm(CacheArgs),
     /// Read and check every block on disk and remove corrupt ones; exits with 1 when there were any
+    ///
+    /// Takes a table. What stores by pattern have on disk is checked whenever it is read.
     Verify(CacheArgs),
     /// Remove everything from disk
+    ///
+    /// Of stores by pattern their indexes, too. Stores in use go on, from the bucket.
     Drop(CacheArgs),
 }
 
@@ -512,7 +525,8 @@ pub struct RestoreArgs {
 /// Arguments of `busload cache list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Table of kind chunks [default: all of them]
+    /// Table of kind chunks, or a store or a pattern of stores: db, org/db, 'org/*' [default: all
+    /// tables and stores]
     pub name: Option<String>,
     #[command(flatten)]
     configuration: ConfigurationArgs,
@@ -521,7 +535,7 @@ pub struct ListArgs {
 /// Arguments of the other subcommands of `busload cache`.
 #[derive(Args, Debug)]
 pub struct CacheArgs {
-    /// Table of kind chunks
+    /// Table of kind chunks, or a store or a pattern of stores: db, org/db, 'org/*'
     pub name: String,
     #[command(flatten)]
     configuration: ConfigurationArgs,

@@ -5,6 +5,10 @@
 //!  cache's directory --locked?--yes--> server: POST /api/cache/NAME/ACTION --> lines of progress
 //!                           +---no---> opened here, worked on, closed
 //! ```
+//!
+//! A name that is no table's is that of a store by pattern, or a pattern of such stores.
+
+mod stores;
 
 use std::{
     io::{self, BufRead, Write},
@@ -23,7 +27,10 @@ use super::{
     resp_client::reachable,
 };
 use crate::{
-    cache_work::{self, Action, Listing, absolute, progress_from_json},
+    cache_work::{
+        self, Action, Listing, absolute, progress_from_json,
+        stores::{StoreChoice, WorkOutcome},
+    },
     chunk_stores,
     config::{ChunksSettings, Config, Size, unknown},
     failure::Failure,
@@ -47,17 +54,18 @@ pub fn run(command: &CacheCommand, config: &Config) -> Result<(), Failure> {
 }
 
 fn list(name: Option<&str>, config: &Config) -> Result<(), Failure> {
-    let tables = match name {
-        Some(name) => std::slice::from_ref(table(name, config)?),
+    let tables = match name.map(|name| named(name, config)).transpose()? {
+        Some(Named::Table(table)) => std::slice::from_ref(table),
+        Some(Named::Stores(choice)) => return stores::list(Some(&choice), config),
         None => &config.chunks,
     };
-    if tables.is_empty() {
+    if tables.is_empty() && config.stores.is_empty() {
         return Err(no_tables());
     }
     for table in tables {
         print(&listing(table, config)?.to_string());
     }
-    Ok(())
+    if name.is_none() { stores::list(None, config) } else { Ok(()) }
 }
 
 /// Lists what is on disk, asking the server if one has the cache open.
@@ -78,7 +86,10 @@ fn listing(settings: &ChunksSettings, config: &Config) -> Result<Listing, Failur
 }
 
 fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
-    let settings = table(name, config)?;
+    let settings = match named(name, config)? {
+        Named::Table(table) => table,
+        Named::Stores(choice) => return stores::act(action, &choice, name, config),
+    };
     if settings.disk_bytes_max == 0 {
         return Err(Failure::usage(format!("table {name} has no cache on disk (disk = 0)")));
     }
@@ -90,7 +101,8 @@ fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
             // The directory in the answer shows whether this server has the cache.
             let server =
                 listing_of_server(settings, config, &locked).and_then(|_| server(config, &locked));
-            server.and_then(|server| by_server(action, name, server, &mut meter))
+            let outcome = server.and_then(|server| by_server(action, name, server, &mut meter));
+            outcome.map(|outcome| outcome.progress)
         }
     };
     match outcome {
@@ -233,11 +245,13 @@ fn by_server(
     name: &str,
     server: Target<'_>,
     meter: &mut Meter,
-) -> Result<Progress, Failure> {
+) -> Result<WorkOutcome, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::run(format!("the server at {}: {why}", server.url()))
     };
-    let answer = http_client::send(server, "POST", &format!("/api/cache/{name}/{action}"));
+    // Names have no other characters that a path may not have (RFC 3986, section 3.3).
+    let path = format!("/api/cache/{}/{action}", name.replace('/', "%2F"));
+    let answer = http_client::send(server, "POST", &path);
     let mut body = answer.map_err(|error| failed(&error))?.body;
     loop {
         let mut line = String::new();
@@ -247,7 +261,7 @@ fn by_server(
         }
         match read_line(&line) {
             Some(Line::Progress(progress)) => meter.show(progress),
-            Some(Line::Finished(progress)) => return Ok(progress),
+            Some(Line::Finished(outcome)) => return Ok(outcome),
             Some(Line::Failed(why)) => return Err(failed(&why)),
             None => return Err(failed(&"its answer makes no sense")),
         }
@@ -257,7 +271,7 @@ fn by_server(
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Progress(Progress),
-    Finished(Progress),
+    Finished(WorkOutcome),
     Failed(String),
 }
 
@@ -266,26 +280,46 @@ fn read_line(line: &str) -> Option<Line> {
     if let Some(why) = value.get("failed") {
         return Some(Line::Failed(why.as_str()?.to_owned()));
     }
-    if let Some(progress) = value.get("finished") {
-        return progress_from_json(progress).map(Line::Finished);
+    if let Some(outcome) = value.get("finished") {
+        return WorkOutcome::from_json(outcome).map(Line::Finished);
     }
     progress_from_json(value.get("progress")?).map(Line::Progress)
 }
 
-fn table<'a>(name: &str, config: &'a Config) -> Result<&'a ChunksSettings, Failure> {
-    if config.chunks.is_empty() {
-        return Err(no_tables());
+/// Table or stores that an argument names.
+enum Named<'a> {
+    Table(&'a ChunksSettings),
+    Stores(StoreChoice),
+}
+
+fn named<'a>(name: &str, config: &'a Config) -> Result<Named<'a>, Failure> {
+    if let Some(table) = config.chunks.iter().find(|table| table.name == name) {
+        return Ok(Named::Table(table));
     }
-    config.chunks.iter().find(|table| table.name == name).ok_or_else(|| {
-        let known: Vec<&str> = config.chunks.iter().map(|table| table.name.as_str()).collect();
-        Failure::usage(unknown(name, "table of kind chunks", &known))
-    })
+    let choice: StoreChoice = name.parse().map_err(Failure::usage)?;
+    let stores = choice.among(config.stores.iter().collect(), |stores| &stores.pattern);
+    if stores.is_empty() { Err(unknown_name(name, config)) } else { Ok(Named::Stores(choice)) }
+}
+
+/// Says that a name is neither that of a table nor fits a pattern of stores.
+fn unknown_name(name: &str, config: &Config) -> Failure {
+    let tables = config.chunks.iter().map(|table| table.name.as_str());
+    let known: Vec<&str> =
+        tables.chain(config.stores.iter().map(|stores| stores.pattern.text())).collect();
+    match (known.is_empty(), config.stores.is_empty()) {
+        (true, _) => no_tables(),
+        (false, true) => Failure::usage(unknown(name, "table of kind chunks", &known)),
+        (false, false) => {
+            let what = "table of kind chunks and fits no pattern of stores";
+            Failure::usage(unknown(name, what, &known))
+        }
+    }
 }
 
 fn no_tables() -> Failure {
     Failure::usage(
         "no table of kind chunks is configured; expected --config FILE or --table \
-         NAME='chunks+s3://bucket/prefix'",
+         NAME='chunks+s3://bucket/prefix', or --stores 'PATTERN=s3://bucket/{name}'",
     )
 }
 
@@ -301,9 +335,10 @@ mod tests {
     #[test]
     fn the_lines_of_a_server_are_read() {
         let progress = Progress { done: 1, total: 2, corrupt: 0 };
+        let outcome = WorkOutcome::of_table(progress);
         for (line, expected) in [
             (r#"{"progress":{"done":1,"total":2,"corrupt":0}}"#, Some(Line::Progress(progress))),
-            (r#"{"finished":{"done":1,"total":2,"corrupt":0}}"#, Some(Line::Finished(progress))),
+            (r#"{"finished":{"done":1,"total":2,"corrupt":0}}"#, Some(Line::Finished(outcome))),
             (r#"{"failed":"why"}"#, Some(Line::Failed("why".into()))),
             (r#"{"failed":5}"#, None),
             (r#"{"finished":{}}"#, None),

@@ -1,11 +1,15 @@
 //! `/api/cache`: the API by which `busload cache` asks a running server for work on its caches.
 //!
 //! ```text
-//!  GET  /api/cache                          all caches and what is in them, as JSON
+//!  GET  /api/cache                          caches of tables and what is in them, as JSON
+//!  GET  /api/cache/stores                   the same of stores by pattern: those that are open or
+//!                                           have something on disk
 //!  POST /api/cache/NAME/warm|verify|drop    does the work; answers with lines of JSON meanwhile:
 //!        {"progress": {"done", "total", "corrupt"}} ...
 //!        then {"finished": {...}} or {"failed": "why"}
 //! ```
+//!
+//! NAME is a table, a store by pattern, or a pattern of such stores: `org%2Fdb`, `org%2F*`.
 //!
 //! The work runs on the stores' runtime; its answer is a stream, and a client that hangs up cancels
 //! it. At most [`WORK_COUNT_MAX`] pieces of work run at once.
@@ -30,8 +34,14 @@ use tokio::{
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 
 use crate::{
-    cache_work::{self, Action, Listing, progress_to_json},
-    chunk_stores::ChunkTable,
+    cache_work::{
+        self, Action, Listing, progress_to_json,
+        stores::{
+            self, ChosenStores, NO_VERIFY, StoreChoice, StoresCache, StoresListing, WorkOutcome,
+        },
+    },
+    chunk_sets::ChunkSet,
+    chunk_stores::{ChunkStores, ChunkTable},
     shown::Shown,
     status::Status,
 };
@@ -57,37 +67,103 @@ pub async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
         .into_response()
 }
 
+/// Answers with a list of the stores by pattern.
+pub async fn list_stores(Extract(status): Extract<Arc<Status>>) -> Response {
+    let sets = status.chunk_stores().map(|stores| stores.sets()).unwrap_or_default();
+    let mut all = Vec::new();
+    for set in &*sets {
+        let known = set.set.known().await;
+        let stats = set.set.cache().stats();
+        all.push(StoresListing::of(&set.settings, &stats, known).to_json());
+    }
+    ([(header::CONTENT_TYPE, "application/json")], format!("{}\n", Value::from(all)))
+        .into_response()
+}
+
 /// Answers with the progress and the outcome of work on a cache.
 pub async fn act(
     Extract(status): Extract<Arc<Status>>,
     Path((name, action)): Path<(String, String)>,
 ) -> Response {
-    match begin(&status, &name, &action) {
+    match begin(&status, &name, &action).await {
         Ok(body) => ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response(),
         Err((code, why)) => (code, format!("{}\n", json!({"failed": why}))).into_response(),
     }
 }
 
-fn begin(status: &Status, name: &str, action: &str) -> Result<Body, (StatusCode, String)> {
-    let action: Action = action.parse().map_err(|why| (StatusCode::NOT_FOUND, why))?;
+/// Work that was asked for.
+enum Work {
+    OfTable(Store),
+    OfStores(StoreChoice, Vec<ChosenStores>),
+}
+
+async fn begin(status: &Status, name: &str, action: &str) -> Result<Body, (StatusCode, String)> {
+    let not_found = |why| (StatusCode::NOT_FOUND, why);
+    let action: Action = action.parse().map_err(not_found)?;
     let ended = || (StatusCode::SERVICE_UNAVAILABLE, format!("the server is {}", status.state()));
     let stores = status.chunk_stores().ok_or_else(ended)?;
-    let unknown =
-        || (StatusCode::NOT_FOUND, format!("no table of kind chunks is called `{}`", Shown(name)));
-    let store = stores.get(name).ok_or_else(unknown)?.store.clone();
-    let runtime = stores.handle().ok_or_else(ended)?;
+    let runtime = stores.handle();
     let busy =
         |_| (StatusCode::TOO_MANY_REQUESTS, "too much work on caches is under way".to_owned());
     let permit = WORK.try_acquire().map_err(busy)?;
+    let wanted = match stores.get(name) {
+        Some(table) => Work::OfTable(table.store.clone()),
+        None => choose(stores, name, action).await?,
+    };
+    let runtime = runtime.ok_or_else(ended)?;
     let (lines, received) = mpsc::channel(LINES_MAX);
-    let task = runtime.spawn(work(store, action, lines, permit));
+    let task = runtime.spawn(work(wanted, action, lines, permit));
     let lines =
         Lines { received: ReceiverStream::new(received), _work: AbortOnDrop(task.abort_handle()) };
     Ok(Body::from_stream(lines.map(Ok::<_, Infallible>)))
 }
 
+/// Chooses stores by pattern, if the name is that of one, or a pattern.
+async fn choose(
+    stores: &ChunkStores,
+    name: &str,
+    action: Action,
+) -> Result<Work, (StatusCode, String)> {
+    let sets = stores.sets();
+    let choice: StoreChoice = name.parse().map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+    let concerned = choice.among(sets.to_vec(), |set| &set.settings.pattern);
+    if concerned.is_empty() {
+        let shown = Shown(name);
+        let why = match sets.is_empty() {
+            true => format!("no table of kind chunks is called `{shown}`"),
+            false => {
+                let tables = stores.tables();
+                let tables = tables.iter().map(|table| table.settings.name.as_str());
+                let known: Vec<_> = tables.chain(sets.iter().map(|set| set.pattern())).collect();
+                format!(
+                    "`{shown}` is no table of kind chunks, and no pattern of stores fits it; \
+                     there are {}",
+                    known.join(", ")
+                )
+            }
+        };
+        return Err((StatusCode::NOT_FOUND, why));
+    }
+    if action == Action::Verify {
+        return Err((StatusCode::BAD_REQUEST, NO_VERIFY.to_owned()));
+    }
+    let without_disk = concerned.iter().find(|set| set.settings.chunks.disk_bytes_max == 0);
+    if let Some(set) = without_disk {
+        let why = format!("stores {} have no cache on disk (disk = 0)", set.pattern());
+        return Err((StatusCode::BAD_REQUEST, why));
+    }
+    let cache = |set: &Arc<ChunkSet>| StoresCache {
+        pattern: set.settings.pattern.clone(),
+        set: set.set.clone(),
+    };
+    let caches = concerned.iter().map(cache).collect();
+    let chosen = stores::choose(&choice, caches, action).await;
+    let chosen = chosen.map_err(|why| (StatusCode::NOT_FOUND, why))?;
+    Ok(Work::OfStores(choice, chosen))
+}
+
 async fn work(
-    store: Store,
+    wanted: Work,
     action: Action,
     lines: mpsc::Sender<Bytes>,
     _permit: SemaphorePermit<'static>,
@@ -102,13 +178,19 @@ async fn work(
             let _ = lines.try_send(line(&json!({"progress": progress_to_json(progress)})));
         }
     };
-    let outcome = match action {
-        Action::Warm => cache_work::warm(&store, &mut report).await,
-        Action::Verify => cache_work::verify(&store, &mut report).await,
-        Action::Drop => Ok(cache_work::drop_all(store.cache()).await),
+    let outcome = match wanted {
+        Work::OfTable(store) => {
+            let progress = match action {
+                Action::Warm => cache_work::warm(&store, &mut report).await,
+                Action::Verify => cache_work::verify(&store, &mut report).await,
+                Action::Drop => Ok(cache_work::drop_all(store.cache()).await),
+            };
+            progress.map(WorkOutcome::of_table)
+        }
+        Work::OfStores(choice, chosen) => stores::work(&choice, action, chosen, &mut report).await,
     };
     let last = match outcome {
-        Ok(progress) => json!({"finished": progress_to_json(progress)}),
+        Ok(outcome) => json!({"finished": outcome.to_json()}),
         Err(why) => json!({"failed": why}),
     };
     // The client may be gone.

@@ -101,6 +101,9 @@ static ROUTES: &[Route] = &[
     route("/api/cache", May("info"), Page(|served| {
         get(cache_api::list).with_state(served.status())
     })),
+    route("/api/cache/stores", May("info"), Page(|served| {
+        get(cache_api::list_stores).with_state(served.status())
+    })),
     route("/api/cache/{name}/{action}", May("config|set"), Page(|served| {
         post(cache_api::act).with_state(served.status())
     })),

@@ -1,6 +1,7 @@
 //! Chunk tables: the real binary over real sockets, with stores that Dolt wrote.
 
 mod cache;
+mod cache_stores;
 mod check;
 mod commands;
 mod many;

@@ -59,6 +59,7 @@ fn only_routes_that_say_so_ask_for_no_password() {
         ("", AnyUser),
         ("/metrics", May("info")),
         ("/api/cache", May("info")),
+        ("/api/cache/stores", May("info")),
         ("/api/stats", May(OPERATOR)),
         ("/costs", AnyUser),
         ("/api/cache/db/drop", May("config|set")),
