@@ -1,6 +1,7 @@
 //! Reloads of the configuration, by SIGHUP and by `busload reload`: what is applied, what needs a
 //! restart, and that no request notices.
 
+mod stores;
 mod tables;
 
 use std::{

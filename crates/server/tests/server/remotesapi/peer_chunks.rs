@@ -6,6 +6,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
     os::unix::fs::PermissionsExt,
+    path::Path,
     thread,
 };
 
@@ -13,6 +14,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use busload_chunks::{ChunkAddress, write::manifest};
 use busload_proto::v1::{GetChunksRequest, GetChunksResponse, chunks_client::ChunksClient};
 use busload_resp::reply::Reply;
+use sha2::{Digest, Sha256};
 use tonic::{Code, Request, Status, transport::Endpoint};
 
 use super::{
@@ -35,6 +37,21 @@ fn files() -> Vec<Written> {
     (0..FILES).map(|seed| classic(seed, [5_000, 7_000])).collect()
 }
 
+/// Sender of a request, as the request says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    AClient,
+    APeer,
+}
+
+/// Writes a file that only its owner may read, and returns its path.
+fn private(directory: &Path, name: &str, text: &str) -> String {
+    let path = directory.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 /// Calls `GetChunks` for all of these chunks, perhaps with credentials.
 fn get_chunks(
     server: &Server,
@@ -42,10 +59,21 @@ fn get_chunks(
     chunks: &[(Address, Vec<u8>)],
     authorization: Option<&str>,
 ) -> Result<GetChunksResponse, Status> {
+    ask_chunks(server, store, chunks, authorization, Says::AClient)
+}
+
+fn ask_chunks(
+    server: &Server,
+    store: &str,
+    chunks: &[(Address, Vec<u8>)],
+    authorization: Option<&str>,
+    says: Says,
+) -> Result<GetChunksResponse, Status> {
     let addresses: Vec<u8> = chunks.iter().flat_map(|(address, _)| *address).collect();
     let mut request = Request::new(GetChunksRequest {
         store: store.to_owned(),
         addresses: addresses.into(),
+        from_peer: says == Says::APeer,
         ..GetChunksRequest::default()
     });
     if let Some(authorization) = authorization {
@@ -279,12 +307,7 @@ fn peers_log_in_with_a_key_of_their_password_where_clients_need_tokens() {
     let files = files();
     let (world, chunks) = (World::of_files(&files), chunks(&files));
     let kept = tempfile::tempdir().unwrap();
-    let private = |name: &str, text: &str| {
-        let path = kept.path().join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
+    let private = |name: &str, text: &str| private(kept.path(), name, text);
     let (password, tokens) = (private("password", "sesame\n"), private("tokens", ""));
     let addresses = addresses(2);
     let urls = addresses.iter().map(|address| format!("http://{address}")).collect::<Vec<_>>();
@@ -312,6 +335,103 @@ fn peers_log_in_with_a_key_of_their_password_where_clients_need_tokens() {
         let refused = get_chunks(&peers[0].server, "db", &chunks, wrong).unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated, "{wrong:?}: {refused}");
     }
+}
+
+/// A store that is opened again after a push opens the few new files by their names, without a
+/// listing. Those of the other peer stay off the disk all the same.
+#[test]
+fn files_opened_by_their_names_stay_off_the_disk_of_peers_that_do_not_own_them() {
+    let (world, files) = (World::empty(), files());
+    let (old, pushed) = (&files[0], &files[1..9]);
+    let put = |name: &str, bytes: &[u8]| {
+        world.bucket.put(&format!("dolt/org/{name}"), bytes).unwrap();
+    };
+    let name_files = |files: &[Written]| {
+        let specs: Vec<_> = files.iter().map(|file| file.spec).collect();
+        let root = ChunkAddress(files[0].chunks[0].0);
+        put("0/manifest", manifest(root, &specs).as_bytes());
+    };
+    put(&format!("0/{}", old.spec.id), &old.bytes);
+    name_files(&files[..1]);
+    let url = busload_bucket::url(world.proxy.address(), "dolt/{name}");
+    let stores = format!("*/*={url}&timeout=1m&poll=10m&idle=1s");
+    let peers = start_with(2, &["--stores", &stores]);
+    let on_disk = |peer: &Peer| {
+        let (_, body) = peer.server.http("/api/cache/stores");
+        let lists: serde_json::Value = serde_json::from_str(&body).unwrap();
+        lists[0]["stores"].as_array().unwrap().clone()
+    };
+    peers.iter().for_each(|peer| reads_all(&peer.server, "org/0", &old.chunks));
+    for peer in &peers {
+        eventually("the store is closed, and known by its index", || {
+            let stores = on_disk(peer);
+            stores.len() == 1 && stores[0]["bytes"] != 0 && stores[0]["open"].is_null()
+        });
+    }
+    pushed.iter().for_each(|file| put(&format!("0/{}", file.spec.id), &file.bytes));
+    name_files(&files[..9]);
+    let before = world.proxy.seen().len();
+    let all_chunks = self::chunks(&files[..9]);
+    for peer in &peers {
+        reads_all(&peer.server, "org/0", &all_chunks);
+    }
+    let seen = world.proxy.seen();
+    let is_direct =
+        |seen: &&busload_bucket::Seen| seen.method == "GET" && !seen.path.contains("list-type");
+    let others: Vec<_> = seen[before..].iter().filter(|seen| !is_direct(seen)).collect();
+    assert!(others.is_empty(), "files were opened by name: {others:?}");
+    let urls = [&*peers[0].url, &*peers[1].url];
+    for peer in &peers {
+        let is_own = |file: &&Written| owner(&urls, "org/0", &file.spec.id.to_string()) == peer.url;
+        let own = files[..9].iter().filter(is_own).count() as u64;
+        let count = || {
+            let stores = on_disk(peer);
+            let store = stores.iter().find(|store| store["name"] == "org/0");
+            store.map_or(0, |store| store["files"].as_u64().unwrap())
+        };
+        eventually("its own files are on its disk", || {
+            reads_all(&peer.server, "org/0", &all_chunks);
+            own <= count()
+        });
+        assert_eq!(count(), own, "and no others");
+    }
+}
+
+/// Whoever has logged in as a client is none of the peers, whatever a request says: else it could
+/// keep chunks from being asked of their owners, and take the places that peers have.
+#[test]
+fn a_client_with_a_token_is_not_believed_to_be_a_peer() {
+    let files = files();
+    let (world, chunks) = (World::of_files(&files), chunks(&files));
+    let kept = tempfile::tempdir().unwrap();
+    let hash: String =
+        Sha256::digest("let-me-in").iter().map(|byte| format!("{byte:02x}")).collect();
+    let entry = format!("[[token]]\nname = 'ci'\nsha256 = '{hash}'\nread = ['*']\n");
+    let private = |name: &str, text: &str| private(kept.path(), name, text);
+    let (password, tokens) = (private("password", "sesame\n"), private("tokens", &entry));
+    let addresses = addresses(2);
+    let urls = addresses.iter().map(|address| format!("http://{address}")).collect::<Vec<_>>();
+    let table = world.as_db("timeout=1m");
+    let arguments = ["--table", &table, "--password-file", &password, "--token-file", &tokens];
+    let peers = [0, 1].map(|index| Peer::start(addresses[index], &urls, &arguments));
+    let basic = format!("Basic {}", BASE64_STANDARD.encode("default:sesame"));
+    let metric = |name: &str| {
+        let metrics = metrics(&peers[0].server, &basic);
+        let lines = metrics.lines().filter(|line| line.starts_with(name));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
+    };
+    eventually("the other one answers", || metric("busload_peers{state=\"alive\"}") == 1.0);
+    // Chunks in files of the other one are wanted of it, whether it answers in time or not.
+    let wanted = || metric("busload_peer_chunks_total");
+    for credentials in [&*basic, "Bearer let-me-in"] {
+        let before = wanted();
+        eventually("all chunks are read", || {
+            let all = ask_chunks(&peers[0].server, "db", &chunks, Some(credentials), Says::APeer);
+            all.is_ok_and(|all| all.chunks.len() == chunks.len())
+        });
+        assert!(before < wanted(), "{credentials}: a request of a peer is never passed on");
+    }
+    assert_eq!(metric("busload_peer_asked_chunks_total"), 0.0, "nobody was taken for a peer");
 }
 
 /// Returns the metrics of a server that asks for a password.

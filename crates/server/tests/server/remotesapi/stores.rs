@@ -236,3 +236,66 @@ fn stores_that_dolt_wrote_are_served_from_folders() {
     assert!(said.contains("1 keys that begin with `real-*:`"), "{said}");
     fs::remove_dir_all(directory.path().join("dolt")).unwrap();
 }
+
+/// Scans many stores after the first one, as often as is enough, on a disk that does not hold all.
+/// Returns the bytes on disk of each store, by its number.
+fn bytes_after_scans(floor: &str, mut is_enough: impl FnMut(&[u64]) -> bool) -> Vec<u64> {
+    let mut host = Host::new(0);
+    for (number, chunks) in [16, 32, 32, 32, 80].into_iter().enumerate() {
+        host.stores.push(classic(number as u64, vec![256 << 10; chunks]));
+        host.put(number);
+    }
+    let served =
+        host.serve(&format!("&disk=32MiB&disk_free=0&store_disk_min={floor}&store_disk_max=16MiB"));
+    let bytes = || -> Vec<u64> {
+        let (_, body) = served.server.http("/api/cache/stores");
+        let lists: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let stores = lists[0]["stores"].as_array().unwrap();
+        let of = |number: usize| {
+            let name = format!("org/{number}");
+            let store = stores.iter().find(|store| store["name"] == *name);
+            store.map_or(0, |store| store["bytes"].as_u64().unwrap())
+        };
+        (0..host.stores.len()).map(of).collect()
+    };
+    let mut client = served.server.client();
+    let mut scan = |number: usize| {
+        for (address, contents) in &host.stores[number].chunks {
+            let reply = client.call(&["GET", &key(number, *address)]);
+            assert_eq!(reply, busload_resp::reply::Reply::Bulk(contents.clone()));
+        }
+    };
+    eventually("the first store is on disk", || {
+        scan(0);
+        host.stores[0].bytes.len() as u64 <= bytes()[0]
+    });
+    let mut found = Vec::new();
+    eventually("the disk is full", || {
+        (1..host.stores.len()).for_each(&mut scan);
+        found = bytes();
+        28 << 20 < found.iter().sum::<u64>() && is_enough(&found)
+    });
+    assert!(served.server.stop().success());
+    found
+}
+
+#[test]
+fn a_store_with_a_floor_keeps_its_files_while_others_are_scanned_below_their_cap() {
+    let (mut rounds, mut scanned) = (0, 0);
+    let without = bytes_after_scans("0", |bytes| {
+        rounds += 1;
+        bytes[0] < 4 << 20
+    });
+    let with = bytes_after_scans("5MiB", |_| {
+        scanned += 1;
+        rounds + 2 <= scanned
+    });
+    for bytes in [&without, &with] {
+        assert!(bytes.iter().sum::<u64>() <= 32 << 20, "{bytes:?}");
+        // Indexes do not count; those of these few chunks take two blocks each.
+        assert!(bytes.iter().all(|bytes| *bytes <= (16 << 20) + (64 << 10)), "{bytes:?}");
+        assert!(bytes[1..].iter().any(|bytes| *bytes < 8 << 20), "not all fit: {bytes:?}");
+    }
+    // Scanned as often as evicts the first store where it has no floor, and twice more.
+    assert!(4 << 20 < with[0], "{with:?}");
+}
