@@ -27,7 +27,7 @@ use busload_dolt::{DynamoStats, DynamoTables, Store};
 use futures_util::future::join_all;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use crate::{
@@ -45,6 +45,10 @@ const WORKER_THREADS: usize = 2;
 const BLOCKING_THREADS_MAX: usize = 32;
 /// Time for work in flight to end at a shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+/// Longest time that stores by pattern which go by a reload wait for calls and downloads under way.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Interval at which they look whether these have ended.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest time that the start waits for a store; a shorter request timeout of its table applies
 /// instead.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -279,12 +283,21 @@ impl ChunkStores {
         }
     }
 
-    /// Closes the stores of a pattern that was removed. Blocks, so it must not be called on a
-    /// runtime's thread.
+    /// Closes the stores of a pattern that was removed, when calls and downloads under way have
+    /// ended, or after [`DRAIN_MAX`]. Blocks, so it must not be called on a runtime's thread.
     pub fn close_set(&self, set: Arc<ChunkSet>) {
-        if let Some(handle) = self.handle() {
-            handle.block_on(close_set(set));
-        }
+        let Some(handle) = self.handle() else { return };
+        let drained = async {
+            while 0 < set.set.in_use() {
+                sleep(DRAIN_POLL_INTERVAL).await;
+            }
+        };
+        handle.block_on(async {
+            if timeout(DRAIN_MAX, drained).await.is_err() {
+                log::warn!("stores {}: requests in flight are cancelled", set.pattern());
+            }
+            close_set(Arc::clone(&set)).await;
+        });
     }
 
     /// Closes all stores at the same time, each within [`STOP_GRACE`]; later requests fail. Blocks,

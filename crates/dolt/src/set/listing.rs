@@ -8,7 +8,7 @@ use std::{
 
 use busload_objects::CachedStore;
 
-use super::{OpenStore, StoreSet};
+use super::{OpenStore, StoreSet, is_idle};
 
 /// A store that is open, or has something on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,11 @@ impl StoreSet {
         let mut known: Vec<_> = known.into_values().collect();
         known.sort_by(|one, other| one.name.cmp(&other.name));
         known
+    }
+
+    /// Returns how many open stores somebody has.
+    pub fn in_use(&self) -> usize {
+        self.shared.stores().open.values().filter(|open| !is_idle(open)).count()
     }
 
     /// Removes from disk all that these stores, by their URLs, have there. Returns the bytes freed.

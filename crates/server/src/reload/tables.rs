@@ -8,7 +8,8 @@
 //! ```
 //!
 //! No request of a Redis client is dropped. gRPC calls and downloads of a chunk table that goes end
-//! with the error of a closed store. Stores by pattern come, change and go as a table does.
+//! with the error of a closed store. Stores by pattern come, change and go as a table does, but
+//! wait a while for calls and downloads under way.
 
 use std::{
     sync::{Arc, mpsc},

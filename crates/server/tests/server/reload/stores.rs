@@ -1,8 +1,14 @@
 //! Stores by pattern that appear, change and go while clients use them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
+use busload_bucket::{Bucket, FaultProxy, Faults};
+use busload_proto::v1::{GetChunkRequest, chunks_client::ChunksClient};
 use tempfile::TempDir;
+use tonic::transport::Endpoint;
 
 use super::{Configured, StopOnDrop, WIRINGS, succeeded, thread};
 use crate::support::{Server, eventually, fixtures};
@@ -187,5 +193,43 @@ fn no_request_fails_while_stores_change_and_others_appear_and_go_under_load() {
             assert!(said.contains(&format!("{other} stores other-*/*")), "{said}");
         }
     });
+    assert!(server.stop().success());
+}
+
+/// The call is in flight when the pattern goes: the store is open, and its bucket is slow.
+#[test]
+fn a_call_in_flight_ends_before_the_stores_of_its_pattern_close() {
+    let root = tempfile::tempdir().unwrap();
+    let bucket = Bucket::start(root.path()).unwrap();
+    fixtures::copy(FIXTURES[0], &bucket.directory().join("org/0"));
+    let slow = Faults { first_byte: Duration::from_millis(100), ..Faults::default() };
+    let proxy = FaultProxy::start(bucket.address(), 1, slow).unwrap();
+    let url = busload_bucket::url(proxy.address(), "{name}");
+    let configured = Configured::new(&format!("[stores.\"org/*\"]\nurl = \"{url}\"\n"));
+    let server = configured.start(&["--http", "127.0.0.1:0"]);
+    let chunk = fixtures::listed(FIXTURES[0]).remove(0);
+    let address = chunk.address.parse::<busload_chunks::ChunkAddress>().unwrap();
+    let endpoint = format!("http://{}", server.address("http"));
+    let call = || {
+        let request = GetChunkRequest {
+            store: "org/0".to_owned(),
+            address: address.0.to_vec().into(),
+            ..GetChunkRequest::default()
+        };
+        let endpoint = Endpoint::from_shared(endpoint.clone()).unwrap();
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let channel = endpoint.connect().await.unwrap();
+            ChunksClient::new(channel).get_chunk(request).await
+        })
+    };
+    thread::scope(|scope| {
+        let in_flight = scope.spawn(call);
+        eventually("the store is asked for", || !proxy.seen().is_empty());
+        configured.write("");
+        assert_eq!(succeeded(&configured.reload(&server)), "removed stores org/*");
+        let found = in_flight.join().unwrap().unwrap().into_inner();
+        assert_eq!(found.contents.len(), chunk.bytes);
+    });
+    assert!(call().unwrap_err().message().contains("org/0"), "nothing serves it any more");
     assert!(server.stop().success());
 }
