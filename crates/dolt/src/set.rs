@@ -84,7 +84,7 @@ pub struct SetSettings {
 /// Stores whose names match a pattern. Cheap to clone.
 #[derive(Clone)]
 pub struct StoreSet {
-    shared: Arc<Shared>,
+    shared: Arc<SetParts>,
 }
 
 /// A store of a set that is open, or being opened, as long as somebody has it.
@@ -123,7 +123,7 @@ pub struct SetStats {
     pub store: RemoteStats,
 }
 
-struct Shared {
+struct SetParts {
     settings: SetSettings,
     /// Store of the sample, from which the others have their client.
     remote: Arc<Remote>,
@@ -173,7 +173,7 @@ impl StoreSet {
         let limits = SetLimits::of(&settings);
         let _entered = runtime.enter();
         let busiest = Busiest::new(settings.busiest_max);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SetParts {
             settings,
             remote,
             parts,
@@ -248,7 +248,7 @@ impl StoreSet {
 
     /// Collects the metrics of the set.
     pub fn stats(&self) -> SetStats {
-        let Shared { remote, opening, counters, busiest, .. } = &*self.shared;
+        let SetParts { remote, opening, counters, busiest, .. } = &*self.shared;
         let (open, index_bytes) = {
             let stores = self.shared.stores();
             (stores.open.len(), stores.index_bytes)
@@ -282,7 +282,7 @@ impl StoreSet {
     }
 }
 
-impl Shared {
+impl SetParts {
     fn stores(&self) -> MutexGuard<'_, Stores> {
         self.stores.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -425,7 +425,7 @@ fn is_idle(open: &Arc<OpenStore>) -> bool {
 }
 
 /// Waits until a store has been opened, or could not be.
-async fn opened(shared: Weak<Shared>, store: Store, number: usize) {
+async fn opened(shared: Weak<SetParts>, store: Store, number: usize) {
     let outcome = store.opened().await;
     let Some(shared) = shared.upgrade() else { return };
     shared.opening.fetch_sub(1, Relaxed);
@@ -445,7 +445,7 @@ async fn opened(shared: Weak<Shared>, store: Store, number: usize) {
 }
 
 /// Closes stores that nobody has used for a while.
-async fn close_idle(shared: Weak<Shared>) {
+async fn close_idle(shared: Weak<SetParts>) {
     loop {
         let every = shared.upgrade().map(|shared| shared.stores().limits.sweep_every());
         let Some(every) = every else { return };
