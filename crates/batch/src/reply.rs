@@ -27,8 +27,9 @@ pub(crate) fn give_loaded<S: Service, R: Reply<S>>(
     waiters: &mut Vec<EndedWaiter<S, R>>,
     results: Vec<LoadedOne<S>>,
 ) {
-    give_each(waiters, results, |answered, result| {
-        answered.waiter.loaded(result.map_err(BatchError::Failed));
+    give_each(waiters, results, |answered, result, is_first| {
+        let (waiter, outcome) = (answered.waiter, result.map_err(BatchError::Failed));
+        if is_first { waiter.loaded(outcome) } else { waiter.loaded_shared(outcome) }
     });
 }
 
@@ -37,30 +38,32 @@ pub(crate) fn give_stored<S: Service, R: Reply<S>>(
     waiters: &mut Vec<EndedWaiter<S, R>>,
     results: Vec<StoredOne<S>>,
 ) {
-    give_each(waiters, results, |answered, result| {
+    give_each(waiters, results, |answered, result, _| {
         let receipt = answered.receipt.filter(|_| result.is_ok());
         answered.waiter.stored(result.map_err(BatchError::Failed), receipt);
     });
 }
 
 /// Gives each waiter its entry's result: clones for all but the last waiter of an entry, which gets
-/// the result itself.
+/// the result itself. `give` is told whether it is the first.
 fn give_each<W, C, T: Clone>(
     waiters: &mut Vec<(usize, Answered<W, C>)>,
     results: Vec<T>,
-    give: impl Fn(Answered<W, C>, T),
+    give: impl Fn(Answered<W, C>, T, bool),
 ) {
     // Sorted by entry and, within one, by arrival.
     debug_assert!(waiters.is_sorted_by_key(|(entry, _)| *entry));
     let mut waiters = waiters.drain(..).peekable();
     for (entry, result) in results.into_iter().enumerate() {
+        let mut is_first = true;
         while let Some((_, answered)) = waiters.next_if(|(of, _)| *of == entry) {
             if waiters.peek().is_some_and(|(of, _)| *of == entry) {
-                shielded(|| give(answered, result.clone()));
+                shielded(|| give(answered, result.clone(), is_first));
             } else {
-                shielded(|| give(answered, result));
+                shielded(|| give(answered, result, is_first));
                 break;
             }
+            is_first = false;
         }
     }
 }

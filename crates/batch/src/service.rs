@@ -192,6 +192,14 @@ pub trait Reply<S: Service>: Send + 'static {
     /// Delivers the answer to a read.
     fn loaded(self, outcome: Loaded<S>);
 
+    /// Delivers the answer to a read that shared the entry of an earlier request of the batch.
+    fn loaded_shared(self, outcome: Loaded<S>)
+    where
+        Self: Sized,
+    {
+        self.loaded(outcome);
+    }
+
     /// Delivers the answer to a write; the receipt is there when the outcome is `Ok`.
     fn stored(self, outcome: Stored<S>, receipt: Option<Receipt<S>>);
 

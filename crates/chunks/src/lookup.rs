@@ -1,7 +1,8 @@
 //! One lookup over the indexes of many table files.
 //!
-//! A lookup is a few *runs*. A run is a hash table over the entries of some files. It is built
-//! once, never changed, and shared by all lookups that have those files:
+//! A lookup is a few *runs*. A run finds the entries of some files: by a hash table, or, if they
+//! are few, by a search of each index. It is built once, never changed, and shared by all lookups
+//! that have those files:
 //!
 //! ```text
 //!   files given    f0 f1 f2 f3 ... f96 f97 | f98 ... f990 | f991 ...
@@ -14,6 +15,7 @@
 //! instead of once per version.
 //!
 //! The hash covers the whole address and is seeded, so nobody can construct addresses that collide.
+//! A search goes through entries of equal prefixes one by one, of which a file has only so many.
 
 mod hash;
 mod plan;

@@ -23,7 +23,7 @@ use crate::{
 /// bundles do not count: the peer counts what its client got, and the download the bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageStats {
-    /// Chunks that clients got from memory or from local disk.
+    /// Chunks that clients got from memory, from local disk, or with the read of another client.
     pub hits: u64,
     /// Chunks that clients got from the object store or from a peer.
     pub misses: u64,
@@ -129,8 +129,13 @@ impl StoreUsage {
         });
     }
 
+    /// Counts a chunk that a client got with another one's read, for which its bytes count.
+    pub fn count_shared(&self) {
+        self.each(|counters| _ = counters.hits.fetch_add(1, Relaxed));
+    }
+
     /// Counts a read that gave no chunk.
-    pub(crate) fn count_other(&self, requester: Requester, error: Option<&Error>) {
+    pub fn count_other(&self, requester: Requester, error: Option<&Error>) {
         // A store that does not exist shall not be one of the busiest.
         let is_other = matches!(error, Some(Error::NotLocal | Error::NoStore(_)));
         if requester != Requester::Client || is_other {

@@ -78,14 +78,10 @@ impl Peers {
     /// Peers are behind TLS, and a file that this needs is not what it should be.
     pub fn new(
         settings: PeerSettings,
-        own: Option<&Identity>,
+        own: Option<Arc<Identity>>,
         access: Access,
     ) -> Result<Arc<Self>, Failure> {
-        let tls = settings.is_tls().then(|| {
-            trusting_config(settings.authorities.as_deref(), own.map(Identity::files))
-                .map_err(|error| Failure::usage(format!("peer_ca: {error}")))
-        });
-        let tls = tls.transpose()?;
+        let tls = tls_of(&settings, own)?;
         let mut membership = Membership::new(&settings.me);
         if let PeerList::Urls(urls) = &settings.list {
             let listed = membership.handle_listed(urls.clone(), Duration::ZERO);
@@ -189,6 +185,22 @@ impl Peers {
     }
 }
 
+/// Returns the settings of connections to peers, if one is behind TLS. `own` is the certificate
+/// that is shown to peers that ask for one.
+///
+/// # Errors
+/// A file that this needs is not what it should be.
+pub fn tls_of(
+    settings: &PeerSettings,
+    own: Option<Arc<Identity>>,
+) -> Result<Option<ClientConfig>, Failure> {
+    let config = || {
+        trusting_config(settings.authorities.as_deref(), own)
+            .map_err(|error| Failure::usage(format!("peer_ca: {error}")))
+    };
+    settings.is_tls().then(config).transpose()
+}
+
 impl busload_dolt::Peers for Peers {
     fn is_mine(&self, store: &str, file: &FileId) -> bool {
         self.view().is_mine(store, &file.0)
@@ -256,7 +268,7 @@ async fn probe_all(peers: &Arc<Peers>) {
         let permit = Arc::clone(&permits).acquire_owned().await;
         let peers = Arc::clone(peers);
         probes.spawn(async move {
-            let probed = probe(&url).await;
+            let probed = probe(&url, peers.tls.as_ref()).await;
             drop(permit);
             peers.probed(&url, &probed);
             if let Probe::Alive(connection) = probed

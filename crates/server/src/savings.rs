@@ -62,7 +62,8 @@ impl Savings {
         let requests = difference(self.direct_requests, gets) as f64 * get.usd()
             - self.store_lists as f64 * list.usd()
             - self.item_units as f64 * dynamodb.usd();
-        requests / MILLION + self.bytes() as f64 * egress.usd() / GIB
+        // Nothing is 0, not -0.
+        requests / MILLION + self.bytes() as f64 * egress.usd() / GIB + 0.0
     }
 }
 

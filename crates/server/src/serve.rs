@@ -63,7 +63,7 @@ fn run(mut config: Config, manager: &ServiceManager) -> Result<(), Failure> {
     let clock = RealClock::new();
     let status = Arc::new(Status::new(clock.wall_ms(), config.prices));
     if let Some(peers) = config.peers.take() {
-        let own = config.tls.as_deref();
+        let own = config.tls.clone();
         status.set_peers(Peers::new(peers, own, config.front.access.clone())?);
     }
     let stopper = signals::watch(Arc::clone(&status.signals), manager.clone())?;

@@ -13,6 +13,7 @@ use rustls::{
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::WebPkiClientVerifier,
+    sign::{CertifiedKey, SingleCertAndKey},
     version::{TLS12, TLS13},
 };
 use thiserror::Error;
@@ -83,7 +84,7 @@ pub struct Identity {
 struct Current {
     resp: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
-    certificate: CertificateDer<'static>,
+    certified: Arc<CertifiedKey>,
     expires: Option<SystemTime>,
 }
 
@@ -129,7 +130,12 @@ impl Identity {
 
     /// Returns the certificate of the server.
     pub fn certificate(&self) -> CertificateDer<'static> {
-        self.current().certificate
+        self.current().certified.cert[0].clone()
+    }
+
+    /// Returns certificate and key, for servers that ask this one for a certificate.
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        self.current().certified
     }
 
     /// Returns the time at which the first certificate of the chain expires.
@@ -146,7 +152,6 @@ fn read(files: &Files) -> Result<Current, IdentityError> {
     let chain = read_certificates(&files.certificate)?;
     let key = read_key(&files.key)?;
     let authorities = files.client_authorities.as_deref().map(read_authorities).transpose()?;
-    let certificate = chain[0].clone();
     let expires = chain.iter().filter_map(|certificate| expiry(certificate)).min();
     let unfit = |error| IdentityError::Unfit {
         certificate: files.certificate.clone(),
@@ -154,11 +159,12 @@ fn read(files: &Files) -> Result<Current, IdentityError> {
         error,
     };
     let provider = Arc::new(ring::default_provider());
-    let mut resp = server_config(&provider, authorities, chain, key).map_err(unfit)?;
+    let certified = CertifiedKey::from_der(chain, key, &provider).map_err(unfit)?;
+    let mut resp = server_config(&provider, authorities, certified.clone()).map_err(unfit)?;
     resp.send_tls13_tickets = 1;
     let mut http = resp.clone();
     http.alpn_protocols = HTTP_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
-    Ok(Current { resp: Arc::new(resp), http: Arc::new(http), certificate, expires })
+    Ok(Current { resp: Arc::new(resp), http: Arc::new(http), certified: certified.into(), expires })
 }
 
 /// Clients resume sessions by tickets that the server encrypts with a key of this process, so a
@@ -167,8 +173,7 @@ fn read(files: &Files) -> Result<Current, IdentityError> {
 fn server_config(
     provider: &Arc<CryptoProvider>,
     authorities: Option<RootCertStore>,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    certified: CertifiedKey,
 ) -> Result<ServerConfig, rustls::Error> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&TLS13, &TLS12])?;
@@ -182,7 +187,8 @@ fn server_config(
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_single_cert(chain, key)?;
+    let resolver = Arc::new(SingleCertAndKey::from(certified));
+    let mut config = builder.with_cert_resolver(resolver);
     config.ticketer = ring::Ticketer::new()?;
     Ok(config)
 }

@@ -343,7 +343,7 @@ impl Run<'_> {
     }
 
     fn store_requests(&self) -> Result<f64> {
-        self.metric("busload_stores_requests_total")
+        self.metric("busload_stores_store_requests_total")
     }
 
     fn metric(&self, name: &str) -> Result<f64> {

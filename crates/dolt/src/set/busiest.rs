@@ -11,7 +11,7 @@
 //! * **Activity** is the number of reads and downloads, of which half is forgotten every
 //!   [`ACTIVITY_HALF_LIFE`].
 //! * **No churn.** A store has to be half as active again as the least active chosen one to take
-//!   its place ([`CHOSEN_ADVANTAGE`]). A chosen store stays while it is open, whatever it does.
+//!   its place ([`CHOSEN_ADVANTAGE`]). Until then it stays, open or closed.
 //! * **Counters of a chosen store never go back**, also when it is closed and opened again: the
 //!   list keeps them. A store that is not chosen any more and is closed loses its own.
 //! * **Locks.** Ranking takes time in proportion to the open stores, about a millisecond for ten

@@ -18,7 +18,10 @@ use super::{
     body_rate::BodyRate,
     fault::{Fault, FaultKind},
     give_way::{GiveWay, Pause},
-    limits::{FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL, STALLS_BEHIND_OTHERS_MAX},
+    limits::{
+        BODY_RESERVED_BYTES_MAX, FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL,
+        STALLS_BEHIND_OTHERS_MAX,
+    },
     version,
     window::Slot,
 };
@@ -89,9 +92,9 @@ impl Remote {
                 "{name}: expected a range within 0..{size}, got {range:?}"
             )));
         }
-        // Callers keep the buffer, so it is no longer than the range.
+        // Callers keep the buffer, so it is no longer than the range; but manifests can lie.
         let bytes = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let mut whole = Whole(BytesMut::with_capacity(bytes));
+        let mut whole = Whole(BytesMut::with_capacity(bytes.min(BODY_RESERVED_BYTES_MAX)));
         self.read_range(meta, range, Urgency::Foreground, &mut whole).await?;
         Ok(whole.0.freeze())
     }

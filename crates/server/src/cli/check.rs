@@ -27,6 +27,7 @@ use crate::{
     config::{ChunksSettings, Config, Size, StoresSettings},
     failure::Failure,
     http, open_files,
+    peers::tls_of,
     recovery::{RecoveryMeter, start_failure},
 };
 
@@ -40,6 +41,7 @@ pub fn check(config: &Config) -> Result<(), Failure> {
     print(log.as_deref().unwrap_or_default());
     let outcome = log.and_then(|_| check_addresses(config)).and_then(|()| check_caches(config));
     let outcome = outcome.and_then(|()| check_patterns(&config.stores));
+    let outcome = outcome.and_then(|()| check_peers(config));
     print(match &outcome {
         Ok(()) => "start           would succeed\n",
         Err(_) => "start           would be refused\n",
@@ -51,6 +53,11 @@ pub fn check(config: &Config) -> Result<(), Failure> {
         failures if failures.is_empty() => Ok(()),
         failures => Err(Failure::run(failures.join("; "))),
     }
+}
+
+/// Reads the files that connections to peers need.
+fn check_peers(config: &Config) -> Result<(), Failure> {
+    config.peers.as_ref().map_or(Ok(()), |peers| tls_of(peers, config.tls.clone()).map(drop))
 }
 
 /// Listens for a moment on every address that a start would listen on.

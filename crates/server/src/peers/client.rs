@@ -20,7 +20,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -38,9 +38,10 @@ use busload_proto::v1::{
 };
 use busload_tls::ClientConfig;
 use futures_util::{
-    FutureExt,
+    FutureExt, TryFutureExt,
     future::{join_all, ready},
 };
+use hyper_util::rt::TokioIo;
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{
     Code, Request, Status,
@@ -60,6 +61,9 @@ use super::{
 };
 use crate::{http::Access, shown::shown_error};
 
+/// Protocol of gRPC, as TLS names it.
+const PROTOCOL: &[u8] = b"h2";
+
 /// Client of one peer.
 #[derive(Debug)]
 pub struct PeerClient {
@@ -76,6 +80,8 @@ pub struct PeerCalls {
     /// Time of the clock, in milliseconds, until which the peer is asked nothing.
     paused_until_ms: AtomicU64,
     late: LateCalls,
+    /// Set from a failure to the next call that brings all of its chunks.
+    is_failing: AtomicBool,
 }
 
 /// Calls in a row that brought little in time.
@@ -125,7 +131,7 @@ impl PeerClient {
     ) -> Result<Self, String> {
         let origin: Uri = url.parse().map_err(|error| format!("{error}"))?;
         let connector = match (origin.scheme_str(), tls) {
-            (Some("https"), Some(config)) => Some(PeerConnector::new(&origin, config.clone())?),
+            (Some("https"), Some(config)) => Some(PeerConnector::new(&origin, config, PROTOCOL)?),
             (Some("http"), _) => None,
             _ => return Err("expected http://, or https:// with settings of TLS".to_owned()),
         };
@@ -138,8 +144,9 @@ impl PeerClient {
             .tcp_nodelay(true);
         let channel = match connector {
             None => endpoint.connect_lazy(),
-            Some(connector) => endpoint
-                .connect_with_connector_lazy(service_fn(move |_: Uri| connector.clone().connect())),
+            Some(connector) => endpoint.connect_with_connector_lazy(service_fn(move |_: Uri| {
+                connector.clone().connect().map_ok(TokioIo::new)
+            })),
         };
         let client = ChunksClient::with_origin(channel, origin)
             .max_decoding_message_size(PEER_ANSWER_BYTES_MAX);
@@ -149,6 +156,7 @@ impl PeerClient {
             access,
             clock: RealClock::new(),
             paused_until_ms: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
             late: LateCalls::default(),
         };
         let queue = QueueSettings {
@@ -298,12 +306,13 @@ impl PeerCalls {
         };
         match ended {
             Some(Ok(())) if keys.len() <= answered => {
-                self.late.note_in_time();
+                self.late.note_complete();
+                self.is_failing.store(false, Relaxed);
                 Ok(())
             }
             Some(Ok(())) => Err(PeerError::Failed),
             Some(Err(status)) => {
-                let why = format!("{:?}: {:?}", status.code(), shown_error(status.message()));
+                let why = format!("{:?}: {:?}", status.code(), shown_error(&cause(&status)));
                 match status.code() {
                     // These are about one store, not about the peer, and may come with each call.
                     Code::NotFound | Code::FailedPrecondition => {
@@ -316,7 +325,8 @@ impl PeerCalls {
             None => {
                 if self.late.note_late(answered, keys.len()) {
                     let asked = keys.len();
-                    self.note_failure(&format!("{answered} of {asked} chunks in time"));
+                    let time = PEER_CHUNK_TIMEOUT;
+                    self.note_failure(&format!("{answered} of {asked} chunks within {time:?}"));
                 }
                 Err(PeerError::TimedOut)
             }
@@ -351,7 +361,10 @@ impl PeerCalls {
 
     /// Notes why a call failed, and asks the peer nothing for a while.
     fn note_failure(&self, why: &str) {
-        log::warn!("peer {}: {why}; its chunks come from the bucket", self.url);
+        // Once, until it answers again: a peer that is away is asked once a second.
+        let is_known = self.is_failing.swap(true, Relaxed);
+        let level = if is_known { log::Level::Debug } else { log::Level::Warn };
+        log::log!(level, "peer {}: {why}; its chunks come from the bucket", self.url);
         let until = milliseconds(self.clock.now() + PEER_PAUSE);
         self.paused_until_ms.fetch_max(until, Relaxed);
     }
@@ -362,7 +375,7 @@ impl PeerCalls {
 }
 
 impl LateCalls {
-    fn note_in_time(&self) {
+    fn note_complete(&self) {
         self.0.store(0, Relaxed);
     }
 
@@ -370,6 +383,7 @@ impl LateCalls {
     /// asked nothing for a while.
     fn note_late(&self, answered: usize, asked: usize) -> bool {
         if asked <= 2 * answered {
+            self.note_complete();
             return false;
         }
         let is_over = answered == 0 || PEER_LATE_CALLS_MAX <= 1 + self.0.fetch_add(1, Relaxed);
@@ -378,6 +392,21 @@ impl LateCalls {
         }
         is_over
     }
+}
+
+/// Returns why a call failed, with the causes behind it: that of a connection says little alone.
+fn cause(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut next = std::error::Error::source(status);
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text += ": ";
+            text += &more;
+        }
+        next = error.source();
+    }
+    text
 }
 
 /// Returns whether a call failed because its time is over, as the peer or the connection noticed

@@ -1,19 +1,25 @@
 //! One probe of a peer: does it answer? The connection stays open a while, because its end tells at
 //! once that the process has ended.
 
-use std::io;
+use std::{fmt, io};
 
 use axum::http::Uri;
+use busload_tls::ClientConfig;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
 
+use super::connector::PeerConnector;
 use super::limits::{PROBE_ANSWER_BYTES_MAX, PROBE_TIMEOUT};
 
 /// Path that answers while the process lives, without credentials.
 const PATH: &str = "/healthz";
+/// Protocol of the probe, as TLS names it.
+const PROTOCOL: &[u8] = b"http/1.1";
+/// Port of a URL without one.
+const PORT_DEFAULT: u16 = 80;
 /// Beginnings of the answer of a peer that lives, of equal lengths.
 const ALIVE: [&[u8]; 2] = [b"HTTP/1.1 200 ", b"HTTP/1.0 200 "];
 
@@ -32,12 +38,16 @@ pub enum Probe {
 
 /// Connection on which a peer answered.
 #[derive(Debug)]
-pub struct Connection(TcpStream);
+pub struct Connection(Box<dyn PeerStream>);
 
-/// Asks a peer whether it lives. A peer behind TLS is alive if it accepts a connection: its
-/// certificate concerns its clients.
-pub async fn probe(url: &str) -> Probe {
-    match timeout(PROBE_TIMEOUT, ask(url)).await {
+/// Connection to a peer, by TLS or without it.
+trait PeerStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> PeerStream for S {}
+
+/// Asks a peer whether it lives. One behind TLS needs a certificate that is trusted.
+pub async fn probe(url: &str, tls: Option<&ClientConfig>) -> Probe {
+    match timeout(PROBE_TIMEOUT, ask(url, tls)).await {
         Ok(Ok(Some(connection))) => Probe::Alive(connection),
         Ok(Ok(None)) => Probe::Failed,
         Ok(Err(error)) => {
@@ -65,15 +75,19 @@ impl Connection {
     }
 }
 
-async fn ask(url: &str) -> io::Result<Option<Connection>> {
+async fn ask(url: &str, tls: Option<&ClientConfig>) -> io::Result<Option<Connection>> {
     let uri: Uri = url.parse().map_err(io::Error::other)?;
     let host = uri.host().ok_or_else(|| io::Error::other("expected a host"))?;
-    let is_tls = uri.scheme_str() == Some("https");
-    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    let mut stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
-    if is_tls {
-        return Ok(Some(Connection(stream)));
-    }
+    let mut stream: Box<dyn PeerStream> = match (uri.scheme_str(), tls) {
+        (Some("https"), Some(config)) => {
+            let connector = PeerConnector::new(&uri, config, PROTOCOL).map_err(io::Error::other)?;
+            Box::new(connector.connect().await?)
+        }
+        _ => {
+            let port = uri.port_u16().unwrap_or(PORT_DEFAULT);
+            Box::new(TcpStream::connect((host.trim_matches(['[', ']']), port)).await?)
+        }
+    };
     let path = uri.path().trim_end_matches('/');
     let authority = uri.authority().map_or(host, |authority| authority.as_str());
     let head = format!("GET {path}{PATH} HTTP/1.1\r\nHost: {authority}\r\n\r\n");

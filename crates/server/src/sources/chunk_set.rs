@@ -131,7 +131,8 @@ impl ChunkSetSource {
         let ticket = request.ticket;
         let number = open.number();
         let span = self.tracer.sample(request.operation);
-        let waiter = ChunkWaiter { ticket, command, finished: Arc::clone(&self.finished), span };
+        let (finished, usage) = (Arc::clone(&self.finished), Arc::clone(open.usage()));
+        let waiter = ChunkWaiter { ticket, command, finished, span, usage };
         let store_queue = match self.queue_of(open) {
             Ok(queue) => queue,
             Err(error) => return Ok(Some(Err(error))),

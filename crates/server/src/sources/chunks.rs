@@ -205,7 +205,8 @@ impl Source for ChunksSource {
                     Attempt::Wait => {
                         let finished = Arc::clone(&self.finished);
                         let span = self.tracer.sample(request.operation);
-                        let waiter = ChunkWaiter { ticket, command, finished, span };
+                        let usage = Arc::clone(self.store.usage());
+                        let waiter = ChunkWaiter { ticket, command, finished, span, usage };
                         match self.queue.submit_load(query, waiter, None) {
                             Ok(id) => {
                                 self.requests.insert(ticket, id);

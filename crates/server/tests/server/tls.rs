@@ -324,6 +324,9 @@ fn a_start_with_files_that_are_no_certificate_is_refused_by_name() {
     assert!(refused.failed(2).contains("server.key: no certificate in it"), "{refused:?}");
     let refused = run(&["check", "--tls-cert", &pem]);
     assert!(refused.failed(2).contains("expected tls_key"), "{refused:?}");
+    let peers = ["check", "--peers", "https://localhost:1", "--peer-self", "https://localhost:1"];
+    let refused = run(&[&peers[..], &["--peer-ca", &key]].concat());
+    assert!(refused.failed(2).contains("peer_ca: "), "{refused:?}");
     let ok = run(&["check", "--tls-cert", &pem, "--tls-key", &key]);
     assert_eq!(ok.code, Some(0), "{ok:?}");
 }

@@ -70,7 +70,7 @@ fn a_peer_that_sends_little_is_paused_after_a_few_calls() {
     assert_eq!(few(PEER_LATE_CALLS_MAX - 1), 0);
     assert!(late.note_late(4, 10));
     assert_eq!(few(PEER_LATE_CALLS_MAX - 1), 0, "it begins anew after the pause");
-    late.note_in_time();
+    late.note_complete();
     assert_eq!(few(PEER_LATE_CALLS_MAX - 1), 0);
     assert!(!late.note_late(5, 10), "half of them is not little");
 }

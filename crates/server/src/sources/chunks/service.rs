@@ -12,7 +12,7 @@ use busload_batch::{
     LoadedAll, LoadedOne, NoWrites, QueueSettings, Receipt, Reply, SentBatch, Service,
     SettingsError, Sharing, Stored, StoredAll,
 };
-use busload_dolt::{Chunk, ChunkAddress, Error, Form, Request, Requester, Store};
+use busload_dolt::{Chunk, ChunkAddress, Error, Form, Request, Requester, Store, StoreUsage};
 use busload_pipeline::source::{SourceValue, Ticket};
 use bytes::Bytes;
 use futures_util::{StreamExt, future::join3, stream::FuturesUnordered};
@@ -77,6 +77,7 @@ pub struct ChunkWaiter {
     pub command: ChunkCommand,
     pub finished: Arc<FinishedAnswers>,
     pub span: RequestSpan,
+    pub usage: Arc<StoreUsage>,
 }
 
 /// Starts the request queue of a store on the current tokio runtime. `requests_max` bounds the
@@ -216,6 +217,11 @@ struct Part {
 }
 
 impl ChunkCommand {
+    /// Returns whether the command counts as a read of a chunk.
+    fn reads(self) -> bool {
+        matches!(self, Self::Get | Self::Strlen)
+    }
+
     /// Returns the fact that the reply tells. The length of a stored record is that of its bytes.
     pub fn fact(self, form: Form) -> Fact {
         match self {
@@ -254,10 +260,25 @@ fn bytes_of(chunk: Chunk) -> Bytes {
 
 impl Reply<ChunkService> for ChunkWaiter {
     fn loaded(self, outcome: Loaded<ChunkService>) {
-        let Self { ticket, command, finished, span } = self;
+        let Self { ticket, command, finished, span, .. } = self;
         span.end(Outcome::of(&outcome));
         let outcome = outcome.map(|finding| command.reply(finding));
         finished.push(ticket, outcome.map_err(error_text));
+    }
+
+    /// The store has counted the first read only.
+    fn loaded_shared(self, outcome: Loaded<ChunkService>) {
+        match &outcome {
+            Ok(Some(Finding::Chunk(_) | Finding::Length(_))) => self.usage.count_shared(),
+            Ok(None) if self.command.reads() => {
+                self.usage.count_other(Requester::Client, None);
+            }
+            Err(BatchError::Failed(error)) if self.command.reads() => {
+                self.usage.count_other(Requester::Client, Some(error));
+            }
+            _ => {}
+        }
+        self.loaded(outcome);
     }
 
     fn stored(self, _outcome: Stored<ChunkService>, _receipt: Option<Receipt<ChunkService>>) {

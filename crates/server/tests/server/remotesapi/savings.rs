@@ -14,9 +14,9 @@ const PRICES: [f64; 3] = [1.0, 0.5, 1e6 / (1_u64 << 30) as f64];
 const COUNTERS: [&str; 8] = [
     "direct_requests_total",
     "direct_bytes_total",
-    "requests_total",
+    "store_requests_total",
     "lists_total",
-    "bytes_total",
+    "store_bytes_total",
     "reads_total",
     "hits_total",
     "downloads_total",
@@ -86,6 +86,30 @@ impl Priced {
         assert!((usd - expected).abs() < 1e-6, "{usd} instead of {expected}");
         (requests, bytes)
     }
+}
+
+/// Requests of one chunk that wait together are one read of the store, and as many saved GETs.
+#[test]
+fn every_request_that_shares_the_read_of_a_chunk_counts() {
+    let host = Host::new(1);
+    let served = host.serve_with("&disk=0&hedge=false", &[]);
+    let mut client = served.server.client();
+    let metric =
+        |name: &str| served.server.metric(&format!("busload_stores_{name}{{pattern=\"*/*\"}}"));
+    let [(opening, _), (address, contents), ..] = &host.stores[0].chunks[..] else {
+        panic!("a store of two chunks and more")
+    };
+    let key = |address: &[u8; 20]| format!("org/0:{}", ChunkAddress(*address));
+    assert!(matches!(client.call(&["GET", &key(opening)]), busload_resp::reply::Reply::Bulk(_)));
+    let before = ["direct_requests_total", "reads_total", "hits_total"].map(metric);
+    let sent = host.world.proxy.seen().len();
+    let key = key(address);
+    let words: Vec<_> = std::iter::once("MGET").chain([&*key; 100]).collect();
+    let reply = busload_resp::reply::Reply::Bulk(contents.clone());
+    assert_eq!(client.call(&words), busload_resp::reply::Reply::Array(vec![reply; 100]));
+    let after = ["direct_requests_total", "reads_total", "hits_total"].map(metric);
+    assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [100.0, 100.0, 99.0]);
+    assert!(host.world.proxy.seen().len() < sent + 50, "they shared a read");
 }
 
 #[test]
