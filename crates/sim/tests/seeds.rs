@@ -6,7 +6,7 @@ use busload_sim::{
 };
 
 /// Number of seeds that run here; `cargo xtask sim` runs more.
-const SEED_COUNT: u64 = 300;
+const SEED_COUNT: u64 = 200;
 
 #[test]
 fn nothing_acknowledged_or_observed_is_lost() {
