@@ -171,6 +171,7 @@ impl StoreSet {
         let parts = SharedParts { cache, opening: opening_budget() };
         let runtime = settings.store.runtime.clone();
         let limits = SetLimits::of(&settings);
+        parts.opening.set_store_bytes_max(limits.index_bytes_max);
         let _entered = runtime.enter();
         let busiest = Busiest::new(settings.busiest_max);
         let shared = Arc::new(SetParts {

@@ -36,6 +36,7 @@ impl StoreSet {
     pub fn set_limits(&self, limits: SetLimits) {
         let mut stores = self.shared.stores();
         stores.limits = limits;
+        self.shared.parts.opening.set_store_bytes_max(limits.index_bytes_max);
         self.shared
             .close_least_recent(&mut stores, |stores| stores.open.len() <= limits.stores_max);
         self.shared.keep_index_bytes(&mut stores);

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use busload_chunks::{FileId, FileKind, FileSpec};
+use busload_chunks::{FileId, FileKind, FileSpec, TableIndex};
 use busload_objects::{Cache, Error as ObjectsError, ObjectMeta};
 use futures_util::{
     FutureExt, StreamExt, TryStreamExt,
@@ -54,6 +54,9 @@ impl Opener {
     ) -> Result<Vec<Arc<TableFile>>, Error> {
         let open = open_files(current);
         let wanted = wanted(manifests);
+        let index_bytes =
+            wanted.iter().map(|file| TableIndex::classic_tail_bytes(file.spec.chunk_count));
+        self.budget.check_store(index_bytes.sum())?;
         let new_count = wanted.iter().filter(|file| !open.contains_key(&file.key())).count();
         let listing = match listing {
             Some(listing) => listing,

@@ -132,3 +132,14 @@ async fn a_lowered_limit_closes_idle_stores_and_none_in_use() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_whose_indexes_alone_take_more_than_all_may_is_refused_unread() {
+    let stores = Stores::new(2);
+    let set = StoreSet::start(SetSettings { index_bytes_max: 10, ..stores.settings() }).unwrap();
+    let error = read_from(&set, 0).await.unwrap_err().to_string();
+    assert!(error.contains("expected at most 10"), "{error}");
+    let idle = stores.settings().idle;
+    set.set_limits(SetLimits { stores_max: 100, index_bytes_max: 1 << 30, idle });
+    read_from(&set, 1).await.unwrap();
+}
