@@ -45,7 +45,8 @@ pub(crate) fn give_stored<S: Service, R: Reply<S>>(
 }
 
 /// Gives each waiter its entry's result: clones for all but the last waiter of an entry, which gets
-/// the result itself. `give` is told whether it is the first.
+/// the result itself. The last argument of `give` says whether the
+/// waiter is the first of its entry.
 fn give_each<W, C, T: Clone>(
     waiters: &mut Vec<(usize, Answered<W, C>)>,
     results: Vec<T>,

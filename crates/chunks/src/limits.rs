@@ -36,8 +36,8 @@ pub const RUN_LOAD_ENTRIES: usize = 82;
 /// Slots of 8 bytes for [`RUN_LOAD_ENTRIES`] entries: 9.8 bytes per chunk.
 pub const RUN_LOAD_SLOTS: usize = 100;
 
-/// Most entries of a run without a hash table: a search of an index takes some 12 steps,
-/// and at most this many where addresses were made to have one prefix.
+/// Most entries of a run without a hash table: a search of an index takes some 12
+/// steps, and at most this many where addresses were made to have one prefix.
 pub const SEARCHED_RUN_ENTRIES_MAX: u64 = 4 << 10;
 
 /// Most files of a run without a hash table.

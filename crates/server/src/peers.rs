@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The search runs on the runtime of HTTP, in one task that starts bounded probes; clients of peers
-//! run on the runtime of chunk stores. A name that does
-//! not resolve leaves the list as it was. Without the setting `peers` there is no task, and every
-//! file is this process's own.
+//! run on the runtime of chunk stores. Probes and clients reach a peer at `https://` by
+//! [`connector`]. A name that does not resolve leaves the list as it was. Without the setting
+//! `peers` there is no task, and every file is this process's own.
 
 mod client;
 mod connector;

@@ -4,6 +4,7 @@
 //!  files --load--> Identity --resp()--> TlsNet: a Net over a Net, for Redis clients
 //!           ^         |
 //!        reload()     +-----http()----> acceptor of the HTTP front (ALPN: h2, http/1.1)
+//!                     +---------------> trusting_config(): a client of peers shows the certificate
 //! ```
 //!
 //! [`Identity`] holds the certificate, its key and the certificate authority of clients, as read

@@ -12,8 +12,8 @@
 //! * **Deadlines.** A chunk has [`PEER_CHUNK_TIMEOUT`], and at most half of the time that its
 //!   request has left, so that the bucket has the other half.
 //! * **Overload and failure.** What the queue does not take is not asked. After a call that failed,
-//!   or brought nothing in time, or [`PEER_LATE_CALLS_MAX`] that brought little in time, the peer
-//!   is asked nothing for [`PEER_PAUSE`].
+//!   or brought nothing within its deadline, or [`PEER_LATE_CALLS_MAX`] that brought little, the
+//!   peer is asked nothing for [`PEER_PAUSE`].
 //! * **No circles.** The peer hears that a peer asks, and then asks nobody else.
 
 use std::{
@@ -84,7 +84,7 @@ pub struct PeerCalls {
     is_failing: AtomicBool,
 }
 
-/// Calls in a row that brought little in time.
+/// Calls in a row that brought less than half of their chunks within the deadline.
 #[derive(Debug, Default)]
 struct LateCalls(AtomicU32);
 

@@ -11,8 +11,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::connector::PeerConnector;
-use super::limits::{PROBE_ANSWER_BYTES_MAX, PROBE_TIMEOUT};
+use super::{
+    connector::PeerConnector,
+    limits::{PROBE_ANSWER_BYTES_MAX, PROBE_TIMEOUT},
+};
 
 /// Path that answers while the process lives, without credentials.
 const PATH: &str = "/healthz";
