@@ -129,6 +129,12 @@ impl Table {
         heap.live_bytes = heap.live_bytes + eviction.held_bytes() - before;
         Some(result)
     }
+
+    /// Tells the eviction about a key that was added.
+    #[inline(never)]
+    fn admit(&mut self, heap: &mut Heap, hasher: &Hasher, hash: KeyHash, key: &[u8]) {
+        self.with_eviction(heap, |eviction, index| eviction.admit(index, hasher, hash.0, key));
+    }
 }
 
 impl Tables {
@@ -336,6 +342,7 @@ impl Tables {
     }
 
     /// Stores a string with this expiry under a key and replaces whatever was there.
+    #[inline]
     pub fn put(
         &mut self,
         table: TableId,
@@ -567,7 +574,7 @@ impl Tables {
     }
 
     /// Makes a change that may add the key, and tells the eviction if it did.
-    #[inline]
+    #[inline(always)]
     fn change<R>(
         &mut self,
         table: TableId,
@@ -579,7 +586,7 @@ impl Tables {
         let before = table.index.len();
         let result = change(&mut table.index, heap, hasher);
         if table.eviction.is_some() && before < table.index.len() {
-            table.with_eviction(heap, |eviction, index| eviction.admit(index, hasher, hash.0, key));
+            table.admit(heap, hasher, hash, key);
         }
         result
     }

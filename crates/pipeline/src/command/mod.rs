@@ -239,15 +239,19 @@ impl Command {
     /// Returns whether the command accepts this many arguments.
     #[inline]
     pub fn accepts(&self, arg_count: usize) -> bool {
-        let arity = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { arity <= arg_count } else { arity == arg_count }
+        match usize::try_from(self.arity) {
+            Ok(exact) => exact == arg_count,
+            Err(_) => usize::from(self.arity.unsigned_abs()) <= arg_count,
+        }
     }
 
     /// Returns the subcommand that the second argument names; the command itself when it has none.
+    #[inline]
     pub fn resolve(&'static self, args: &Args<'_>) -> Result<&'static Command, CommandError> {
-        if self.subcommands.is_empty() {
-            return Ok(self);
-        }
+        if self.subcommands.is_empty() { Ok(self) } else { self.subcommand(args) }
+    }
+
+    fn subcommand(&'static self, args: &Args<'_>) -> Result<&'static Command, CommandError> {
         let Some(word) = args.get(1) else {
             return if self.accepts(1) { Ok(self) } else { Err(CommandError::Arity(self.name)) };
         };
@@ -345,7 +349,11 @@ fn pack(name: &[u8]) -> Option<u128> {
     if name.is_empty() || NAME_BYTES_MAX < name.len() {
         return None;
     }
-    name.iter().try_fold(0, |packed: u128, byte| {
+    let (short, rest) = name.split_at(name.len().min(8));
+    let packed = short.iter().try_fold(0, |packed: u64, byte| {
+        byte.is_ascii_alphabetic().then_some(packed << 8 | u64::from(byte | 0x20))
+    })?;
+    rest.iter().try_fold(u128::from(packed), |packed, byte| {
         byte.is_ascii_alphabetic().then_some(packed << 8 | u128::from(byte | 0x20))
     })
 }

@@ -115,6 +115,7 @@ impl Conn {
     }
 
     /// Returns the memory that the connection takes.
+    #[inline]
     pub fn memory_bytes(&self) -> usize {
         let args = self.partial_args.capacity() * size_of::<ArgRange>();
         // The system has allocated only the written part of a large buffer.
@@ -140,6 +141,7 @@ impl Conn {
     }
 
     /// Publishes that bytes have arrived, if they have: a client that sends is not idle.
+    #[inline]
     pub fn note_heard(&mut self, now: Duration) {
         if std::mem::take(&mut self.heard) {
             self.gauges.received_ms.set(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
@@ -147,11 +149,13 @@ impl Conn {
     }
 
     /// Returns whether every request that was executed is answered.
+    #[inline]
     pub fn is_answered(&self) -> bool {
         self.in_flight == 0 && self.output.next_seq() == self.next_seq
     }
 
     /// Returns whether every request that it sent whole is answered, and every answer sent.
+    #[inline]
     pub fn is_settled(&self) -> bool {
         self.in_flight == 0
             && self.hold.is_none()
@@ -161,11 +165,13 @@ impl Conn {
     }
 
     /// Returns the number of bytes received and not yet put into a batch.
+    #[inline]
     pub fn backlog_bytes(&self) -> usize {
         self.partial.len() - self.partial_start
     }
 
     /// Returns whether bytes can be parsed straight from the receive buffer.
+    #[inline]
     pub fn is_fresh(&self) -> bool {
         self.backlog_bytes() == 0 && self.hold.is_none() && !self.in_ready
     }
@@ -410,6 +416,7 @@ impl Conn {
     }
 
     /// Notes that tx executed a whole run.
+    #[inline]
     pub fn run_executed(&mut self) {
         self.share = self.share.saturating_mul(2);
         self.starved = false;

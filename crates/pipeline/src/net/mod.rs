@@ -621,16 +621,19 @@ impl<N: Net> std::fmt::Debug for NetStage<N> {
     }
 }
 
+#[inline]
 fn lookup(conns: &mut [Option<Box<Conn>>], id: ConnId) -> Option<&mut Box<Conn>> {
     conns.get_mut(id.index as usize)?.as_mut().filter(|conn| conn.id == id)
 }
 
 /// Returns whether the remaining bytes must wait for the next turn.
+#[inline]
 fn is_full(batch: &RequestBatch) -> bool {
     BATCH_REQUESTS_MAX <= batch.requests.len() || BATCH_ARGS_MAX <= batch.args.len()
 }
 
 /// Adds the connection to a list unless it is in it.
+#[inline]
 fn mark(list: &mut Vec<ConnId>, listed: &mut bool, id: ConnId) {
     if !std::mem::replace(listed, true) {
         list.push(id);

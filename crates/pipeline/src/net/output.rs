@@ -94,6 +94,7 @@ pub(super) enum Release {
 
 impl Output {
     /// Returns the memory that unsent replies take.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -104,11 +105,13 @@ impl Output {
     }
 
     /// Returns whether a chunk is being sent.
+    #[inline]
     pub fn is_sending(&self) -> bool {
         self.sending
     }
 
     /// Returns the sequence number of the request whose reply is missing next.
+    #[inline]
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
@@ -119,6 +122,7 @@ impl Output {
     }
 
     /// Returns whether nothing is pending and nothing is being sent.
+    #[inline]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.early.is_empty() && !self.sending
     }

@@ -192,15 +192,16 @@ impl Catalog {
     }
 
     /// Returns the table or source that the key belongs to.
-    #[inline]
+    #[inline(always)]
     pub fn route(&self, space: u16, key: &[u8]) -> Route {
-        if self.has_named()
-            && let Some(colon) = memchr::memchr(b':', key)
-            && let Some(route) = self.named(&key[..colon])
-        {
-            return route;
-        }
-        Route::Memory(TableId(space))
+        let named = if self.has_named() { self.route_by_prefix(key) } else { None };
+        named.unwrap_or(Route::Memory(TableId(space)))
+    }
+
+    #[inline(never)]
+    fn route_by_prefix(&self, key: &[u8]) -> Option<Route> {
+        let colon = memchr::memchr(b':', key)?;
+        self.named(&key[..colon])
     }
 
     #[inline]
@@ -221,6 +222,7 @@ impl Catalog {
     }
 
     /// Returns whether there are named tables, in memory or at sources.
+    #[inline]
     pub fn has_named(&self) -> bool {
         !self.routes.is_empty() || !self.patterns.is_empty()
     }

@@ -65,11 +65,12 @@ impl Tx {
         {
             return Outcome::Deferred(DeferReason::Barrier);
         }
-        if self.jobs.has(session.conn) {
+        let any_jobs = self.jobs.any();
+        if any_jobs && self.jobs.has(session.conn) {
             return Outcome::Deferred(DeferReason::Barrier);
         }
         let admitted = self.admit(session, id, &args);
-        if !matches!(admitted, Err(Refusal::Defer(_))) {
+        if any_jobs && !matches!(admitted, Err(Refusal::Defer(_))) {
             self.jobs.writer_ran(session.conn);
         }
         let refusal = match admitted {
@@ -127,6 +128,7 @@ impl Tx {
     }
 
     /// Runs a handler and turns its error into the reply.
+    #[inline(always)]
     pub(crate) fn run(&mut self, call: &mut Call<'_>) {
         let start = call.reply.mark();
         let outcome = match (call.command.handler)(self, call) {
@@ -258,27 +260,32 @@ impl Tx {
     }
 
     /// Returns whether the write is executed in slices.
+    #[inline(always)]
     fn is_sliced(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
         let is_long = SLICED_BYTES_MIN <= args.request_bytes();
         match command.sliced {
             SlicedBy::Never => false,
             SlicedBy::Args => is_long || SLICED_ARGS_MIN <= args.len(),
             SlicedBy::Value => is_long,
-            SlicedBy::Source => {
-                let key = self.key(session, args.at(1));
-                match self.tables.get(key.table, key.hash, key.bytes, self.now_ms) {
-                    None => false,
-                    Some(Value::String(value)) => SLICED_BYTES_MIN <= value.as_slice().len(),
-                    Some(Value::Hash(hash)) => {
-                        SLICED_FIELDS_MIN <= hash.len() || SLICED_BYTES_MIN <= hash.memory_bytes()
-                    }
-                }
-            }
+            SlicedBy::Source => self.has_large_value(session, args.at(1)),
             SlicedBy::Patch => SLICED_BYTES_MIN <= self.patch_copies(session, command, args),
         }
     }
 
+    #[inline(never)]
+    fn has_large_value(&mut self, session: &Session, key: &[u8]) -> bool {
+        let key = self.key(session, key);
+        match self.tables.get(key.table, key.hash, key.bytes, self.now_ms) {
+            None => false,
+            Some(Value::String(value)) => SLICED_BYTES_MIN <= value.as_slice().len(),
+            Some(Value::Hash(hash)) => {
+                SLICED_FIELDS_MIN <= hash.len() || SLICED_BYTES_MIN <= hash.memory_bytes()
+            }
+        }
+    }
+
     /// Returns how many bytes APPEND, SETRANGE or SETBIT would copy or clear.
+    #[inline(never)]
     fn patch_copies(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
         let key = self.key(session, args.at(1));
         let number =

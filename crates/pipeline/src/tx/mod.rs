@@ -438,8 +438,8 @@ impl Tx {
             let last = run.first_request + run.request_count;
             for index in run.first_request..last {
                 if prefetched_to <= index as usize {
-                    prefetched_to =
-                        self.prefetch_group(&input, runs, ordinal as usize, index as usize);
+                    let run = (ordinal as usize, session.space);
+                    prefetched_to = self.prefetch_group(&input, runs, run, index as usize);
                 }
                 let (table, hash) = self.hashes[index as usize % GROUP_REQUESTS];
                 let request = &requests[index as usize];
@@ -496,20 +496,21 @@ impl Tx {
     }
 
     /// Hashes and prefetches the first keys of the next group of requests, which may reach into the
-    /// next runs. Returns the end of the group. The hash of request `i` is then at `hashes[i %
+    /// next runs; `run` is the ordinal of the first one and the space that its session selected.
+    /// Returns the end of the group. The hash of request `i` is then at `hashes[i %
     /// GROUP_REQUESTS]`.
     fn prefetch_group(
         &mut self,
         input: &Input<'_>,
         runs: &[Run],
-        run: usize,
+        (mut run, mut space): (usize, u16),
         first: usize,
     ) -> usize {
         let end = input.requests.len().min((first / GROUP_REQUESTS + 1) * GROUP_REQUESTS);
-        let mut run = run;
         for (index, request) in (first..end).zip(&input.requests[first..end]) {
             while (runs[run].first_request + runs[run].request_count) as usize <= index {
                 run += 1;
+                space = self.session(runs[run].conn).map_or(0, |session| session.space);
             }
             let mut place = (TableId(u16::MAX), KeyHash(0));
             if let Some(command) = request.command.command()
@@ -517,7 +518,6 @@ impl Tx {
                 && u32::from(command.keys.first) < request.arg_count
             {
                 let key = input.args_of(request).at(usize::from(command.keys.first));
-                let space = self.session(runs[run].conn).map_or(0, |session| session.space);
                 if let Route::Memory(table) = self.catalog.route(space, key) {
                     let hash = self.tables.hash(key);
                     self.tables.prefetch_bucket(table, hash);

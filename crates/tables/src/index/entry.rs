@@ -202,19 +202,23 @@ impl Entry {
     }
 
     /// Replaces payload and expiry under the same key, which is a use. The entry may move.
+    #[inline(always)]
     pub fn replace(self, heap: &mut Heap, payload: Payload<'_>, expiry: Option<UnixMs>) -> Entry {
         let old = self.header();
         let new = payload.header(old.key_len(), expiry).with_uses_of(old.used());
         self.bury_content(heap);
-        if block_bytes(old.total()) == block_bytes(new.total()) {
-            // SAFETY: both ranges are inside the block.
-            unsafe {
-                ptr::copy(self.at(old.key_offset()), self.at(new.key_offset()), old.key_len())
-            };
+        let (old_total, new_total) = (old.total(), new.total());
+        if old_total == new_total || block_bytes(old_total) == block_bytes(new_total) {
+            if old.key_offset() != new.key_offset() {
+                // SAFETY: both ranges are inside the block.
+                unsafe {
+                    ptr::copy(self.at(old.key_offset()), self.at(new.key_offset()), old.key_len())
+                };
+            }
             self.fill(heap, new, payload, expiry);
             return self;
         }
-        let entry = Entry(heap.allocate(new.total()));
+        let entry = Entry(heap.allocate(new_total));
         // SAFETY: the new block has space for the key; the blocks are distinct.
         unsafe {
             ptr::copy_nonoverlapping(
@@ -225,7 +229,7 @@ impl Entry {
         }
         entry.fill(heap, new, payload, expiry);
         // SAFETY: the old block was allocated for its header's total and is left behind.
-        unsafe { heap.free(self.0, old.total()) };
+        unsafe { heap.free(self.0, old_total) };
         entry
     }
 
@@ -455,9 +459,16 @@ impl Entry {
 
     /// Moves content with memory of its own out of the entry and buries it. The entry must be freed
     /// or filled anew.
-    #[inline]
+    #[inline(always)]
     fn bury_content(self, heap: &mut Heap) {
         let header = self.header();
+        if matches!(header.kind(), SHARED | INDEXED) {
+            self.bury_own_memory(heap, header);
+        }
+    }
+
+    #[inline(never)]
+    fn bury_own_memory(self, heap: &mut Heap, header: Header) {
         match header.kind() {
             SHARED => {
                 // SAFETY: the entry owns a shared value here, which is moved out once.

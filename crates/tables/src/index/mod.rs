@@ -226,8 +226,10 @@ impl Index {
         match self.locate(hash, key) {
             Some((segment, entry, position)) => {
                 let old = entry.expiry();
-                let entry = entry.replace(heap, payload, expiry);
-                segment.update(position, entry, old, expiry);
+                let replaced = entry.replace(heap, payload, expiry);
+                if replaced != entry || old != expiry {
+                    segment.update(position, replaced, old, expiry);
+                }
                 self.count_expiry(old, expiry);
             }
             None => {
