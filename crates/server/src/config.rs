@@ -67,8 +67,9 @@ pub use table::{percent_decoded, unknown};
 pub use units::{MemoryMax, Size, SnapshotLog, UrlLifetime, parse_duration};
 
 use crate::{
+    access::Access,
     failure::Failure,
-    http::{Access, Front, FrontMetrics, HostName, Names, SlowArguments},
+    http::{Front, FrontMetrics, HostName, Names, SlowArguments},
     logger::{LogFormat, LogLevels},
     machine::Machine,
     tokens::Tokens,

@@ -4,7 +4,7 @@
 //! through it.
 //!
 //! ```text
-//!  accept --> connection --> account --> access --> routes --+--> pages, dashboard, metrics, APIs
+//!  accept --> connection --> account --> guard ---> routes --+--> pages, dashboard, metrics, APIs
 //!  (permits)  (stalls)       (memory)   (names, password)    +--> gRPC, downloads
 //! ```
 //!
@@ -12,13 +12,12 @@
 //!
 //! **Limits** ([`limits`]). The number of connections is bounded, and further ones wait to be
 //! accepted. Connections are closed when they are idle, or when their clients stop taking answers.
-//! Requests and answers in memory count against budgets. **Access** (`access`). On loopback
+//! Requests and answers in memory count against budgets. **Access** (`guard`). On loopback
 //! addresses without a file of users clients need no password, elsewhere every client is a user;
 //! the configuration makes sure that there is a password. Where clients need none, the front
 //! refuses requests for foreign host names (`names`).
 
 mod accept;
-mod access;
 mod account;
 mod cache_api;
 mod connection;
@@ -28,6 +27,7 @@ mod dolt_host;
 mod frames;
 mod front;
 mod front_metrics;
+mod guard;
 pub mod limits;
 mod metrics;
 mod names;
@@ -46,7 +46,6 @@ use std::{
 
 use tokio::runtime::{Builder, Runtime};
 
-pub use access::{Access, PeerSender, TokenSender, basic};
 pub use front::Front;
 pub use front_metrics::FrontMetrics;
 pub use limits::CONNECTION_COUNT_LIMIT;

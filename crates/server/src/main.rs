@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod cache_work;
 mod chunk_sets;
 mod chunk_stores;

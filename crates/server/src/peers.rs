@@ -47,9 +47,9 @@ use self::{
     probe::{Probe, probe},
 };
 use crate::{
+    access::Access,
     config::{PeerList, PeerSettings},
     failure::Failure,
-    http::Access,
 };
 
 /// Peers of this process, shared by all that ask who owns a file.

@@ -7,7 +7,7 @@ use axum::http::Extensions;
 use busload_acl::{Need, User};
 use busload_pipeline::command::command_list;
 
-use crate::http::TokenSender;
+use crate::access::TokenSender;
 
 /// Returns whether the sender of a request with these extensions may read all of a table.
 pub fn may_read(extensions: &Extensions, table: &str) -> bool {

@@ -1,11 +1,14 @@
-//! Checks which crate may know which: the invariants of ARCHITECTURE.md, compared with what cargo
-//! resolves.
+//! Checks which crate may know which, and which module of the server: the invariants of
+//! ARCHITECTURE.md, compared with what cargo resolves and with what the modules import.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use crate::steps::{cargo, output};
+use crate::{
+    steps::{cargo, output, root},
+    words::collect,
+};
 
 /// Our crates begin with this.
 const OURS: &str = "busload";
@@ -164,6 +167,15 @@ const RULES: [Rule; 26] = [
     ),
 ];
 
+/// Modules of the server, and modules that they must not import.
+const MODULES: [(&str, &[&str]); 5] = [
+    ("access", &["grpc", "http", "status"]),
+    ("grpc", &["http"]),
+    ("peers", &["grpc", "http", "status"]),
+    ("rights", &["grpc", "http", "status"]),
+    ("status", &["grpc", "http"]),
+];
+
 /// Two that only the server brings together.
 const APART: [&str; 2] = ["busload-pipeline", "busload-postgres"];
 /// The server's package.
@@ -202,7 +214,52 @@ pub fn check() -> Result<()> {
             broken.push(format!("{member} must not know both of {}", APART.join(" and ")));
         }
     }
+    broken.extend(broken_modules()?);
     if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("; ")) }
+}
+
+/// Returns what is imported against [`MODULES`].
+fn broken_modules() -> Result<Vec<String>> {
+    let source = root().join("crates/server/src");
+    let mut broken = Vec::new();
+    for (module, forbidden) in MODULES {
+        let mut files = vec![source.join(format!("{module}.rs"))];
+        let folder = source.join(module);
+        if folder.is_dir() {
+            collect(&folder, &mut files)?;
+        }
+        for file in files {
+            let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            let found = imported(&text);
+            let wrong = forbidden.iter().filter(|name| found.contains(**name));
+            broken.extend(wrong.map(|name| format!("{} must not import {name}", file.display())));
+        }
+    }
+    println!("{} modules of the server, {} violations", MODULES.len(), broken.len());
+    Ok(broken)
+}
+
+/// Returns the modules of its crate that a file imports, outside its inner modules such as tests.
+fn imported(text: &str) -> BTreeSet<&str> {
+    let imports = text.split("\nuse crate::").skip(1);
+    let trees = imports.filter_map(|rest| rest.split(';').next());
+    let is_name = |part: char| part.is_alphanumeric() || part == '_';
+    let mut modules = BTreeSet::new();
+    for tree in trees {
+        let Some(list) = tree.strip_prefix('{') else {
+            modules.extend(tree.split(|part| !is_name(part)).next());
+            continue;
+        };
+        let mut depth = 0;
+        for part in list.split_inclusive([',', '{', '}']) {
+            let name = part.trim_start().split(|part| !is_name(part)).next();
+            if depth == 0 {
+                modules.extend(name.filter(|name| !name.is_empty()));
+            }
+            depth += i32::from(part.ends_with('{')) - i32::from(part.ends_with('}'));
+        }
+    }
+    modules
 }
 
 fn joins_what_is_apart(reached: &BTreeSet<String>) -> bool {
@@ -262,6 +319,16 @@ mod tests {
         let tree =
             "busload-log v0.1.0 (/x)\nbusload-io v0.1.0 (/y)\nmio v1.0.0\nrustix v1.0.0 (*)\n";
         assert!(broken("busload-log", tree).is_empty());
+    }
+
+    #[test]
+    fn imports_are_found_in_every_shape() {
+        let text = "\nuse axum::http::HeaderMap;\nuse crate::rights::may_read;\nuse crate::{\n    \
+                    chunk_sets::{NotServed, http::Inner},\n    grpc,\n    status::Status,\n};\n";
+        let found: Vec<&str> = imported(text).into_iter().collect();
+        assert_eq!(found, ["chunk_sets", "grpc", "rights", "status"]);
+        let inner = "mod tests {\n    use crate::http::Front;\n}\n";
+        assert!(imported(inner).is_empty());
     }
 
     #[test]

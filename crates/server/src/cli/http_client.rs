@@ -11,8 +11,8 @@ use busload_tls::Files;
 
 use super::tls_stream::{Stream, encrypt};
 use crate::{
+    access::basic,
     config::{PASSWORD_VARIABLE, USER_VARIABLE, user_of_environment},
-    http::basic,
 };
 
 /// Longest time to connect; a server on this machine accepts sooner.

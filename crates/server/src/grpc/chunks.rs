@@ -24,8 +24,8 @@ use super::{
     token_refusal,
 };
 use crate::{
+    access::PeerSender,
     chunk_sets::{NotServed, ServedStore},
-    http::PeerSender,
     rights::{is_anonymous, may_read, token_sender},
     shown::Shown,
     status::Status,

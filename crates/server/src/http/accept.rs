@@ -34,13 +34,13 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::HandshakeKind, server::TlsStream};
 
 use super::{
-    access::Visitor,
     account::{Account, Accounts, AnswerBody, Deliveries, RequestBody},
     connection::Connection,
     front::RequestedHost,
     front_metrics::FrontMetrics,
     limits,
 };
+use crate::access::Visitor;
 
 /// Accepts connections for ever, at most `connections_max` at once; further ones wait in the
 /// backlog. With an identity all of them use TLS.

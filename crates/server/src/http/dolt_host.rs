@@ -14,11 +14,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::runtime::Handle;
 use tonic::Status as Refusal;
 
-use super::{
-    access::TokenSender,
-    front::{Front, RequestedHost},
-};
+use super::front::{Front, RequestedHost};
 use crate::{
+    access::TokenSender,
     chunk_sets::{NotServed, ServedStore},
     chunk_stores::Tables,
     grpc::token_refusal,
@@ -161,7 +159,7 @@ fn repository(served: ServedStore) -> Arc<Repository> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{chunk_stores::ChunkStores, config::ChunksSettings, http::Access};
+    use crate::{access::Access, chunk_stores::ChunkStores, config::ChunksSettings};
 
     fn host(access: Access) -> Arc<DoltHost> {
         DoltHost::new(Arc::default(), Arc::new(Front { access, ..Front::default() }))

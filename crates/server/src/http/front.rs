@@ -7,12 +7,12 @@ use axum::http::{HeaderMap, uri::Authority};
 use busload_tls::Identity;
 
 use super::{
-    access::Access,
     front_metrics::FrontMetrics,
     limits::AUTHORITY_BYTES_MAX,
     names::Names,
     stats_api::{History, SlowArguments},
 };
+use crate::access::Access;
 
 /// Configuration and counters of the front, shared by its threads.
 #[derive(Clone, Debug, Default)]

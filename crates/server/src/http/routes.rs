@@ -16,7 +16,7 @@ use axum::{
 use busload_remotesapi::{self as remotesapi, Remotesapi};
 
 use super::{
-    access, cache_api, costs, dashboard, dolt_host::DoltHost, front::Front,
+    cache_api, costs, dashboard, dolt_host::DoltHost, front::Front, guard,
     limits::MESSAGE_BYTES_MAX, pages, stats_api, stores_api,
 };
 use crate::{grpc, status::Status};
@@ -177,7 +177,7 @@ pub fn router(status: Arc<Status>, front: Front) -> Router {
         .fold(Router::new(), mount)
         .fallback(grpc::nothing_here)
         // Added last, so that it wraps every route.
-        .layer(middleware::from_fn_with_state(front, access::guard))
+        .layer(middleware::from_fn_with_state(front, guard::guard))
 }
 
 /// Returns the clients that may ask for this path.

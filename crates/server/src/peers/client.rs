@@ -59,7 +59,7 @@ use super::{
     },
     metrics::{PeerMetrics, PeerOutcome},
 };
-use crate::{http::Access, shown::shown_error};
+use crate::{access::Access, shown::shown_error};
 
 /// Protocol of gRPC, as TLS names it.
 const PROTOCOL: &[u8] = b"h2";

@@ -7,7 +7,8 @@ use axum::{
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
-use super::{access::Visitor, *};
+use super::*;
+use crate::access::Visitor;
 
 /// Asks with a method that no page answers.
 async fn ask(router: &Router, path: &str) -> Response<Body> {

@@ -1,31 +1,17 @@
-//! Access to HTTP: the users of Redis clients, with their rights. On loopback addresses without a
-//! file of users nobody is asked who they are.
+//! Identity of clients over HTTP: the users of Redis clients, senders of tokens, and peers. On
+//! loopback addresses without a file of users nobody is asked who they are. `http::guard` asks here
+//! before the router gets a request.
 //!
-//! ```text
-//!  request --> guard --+-- foreign host or site (`names`) --> 403 (gRPC: PERMISSION_DENIED)
-//!                      +-- /healthz, /readyz --------------> answered
-//!                      +-- downloads ----------------------> check ?key=KEY of their table
-//!                      |                                     themselves
-//!                      +-- else: authorization ------------> 401 (UNAUTHENTICATED), or after too
-//!                      |     |                               many wrong passwords 429
-//!                      |     v                               (RESOURCE_EXHAUSTED)
-//!                      |   user --> right to the path -----> answered, or 403 (PERMISSION_DENIED)
-//!                      |            (`routes`); calls for
-//!                      |            chunks check the table
-//! ```
-//!
-//! **Tokens** (`crate::tokens`) are `Bearer` without a colon. Their senders are no users: they may
-//! call what reads stores ([`Caller::Reader`]), and the handlers ask for each store.
+//! **Tokens** ([`crate::tokens`]) are `Bearer` without a colon. Their senders are no users: they
+//! read stores, and the handlers ask for each store.
 //!
 //! **Peers** ([`crate::peers`]) ask each other for chunks as `Busload-Peer TIME.MAC`, a key made
-//! like those of downloads. They may call what reads chunks ([`Caller::ReaderOrPeer`]), of every
-//! store, and are no users.
+//! like those of downloads. They read the chunks of every store, and are no users.
 //!
-//! The guard wraps the router, so that no path can be forgotten. Credentials are `Basic`, or
-//! `Bearer USER:PASSWORD`. Without a file of users any name stands for `default`, whose password is
-//! that of the configuration. After a few wrong passwords an address may try one a second
-//! (`busload_pipeline::password_limiter`); a token that is known to be good passes. Hashes are
-//! computed on the workers of the users.
+//! Credentials of users are `Basic`, or `Bearer USER:PASSWORD`. Without a file of users any name
+//! stands for `default`, whose password is that of the configuration. After a few wrong passwords
+//! an address may try one a second (`busload_pipeline::password_limiter`); a token that is known to
+//! be good passes. Hashes are computed on the workers of the users.
 //!
 //! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a
 //! key: a time, and a MAC of the time and the table's name, keyed by a secret derived from the
@@ -37,20 +23,13 @@
 use std::{
     fmt,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use axum::{
-    Extension,
-    extract::{Request, State as Extract},
-    http::{HeaderMap, StatusCode, header},
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
+use axum::http::{HeaderMap, header};
 use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
 use busload_acl::{Attempt, DEFAULT, User, Users};
-use busload_io::{Clock, RealClock};
 use busload_pipeline::{
     limits::VERIFICATION_TRIES,
     password_limiter::{ClientAddress, PasswordLimiter, whole_seconds},
@@ -59,21 +38,12 @@ use busload_pipeline::{
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::time::Instant;
-use tonic::{Status as Refusal, body::Body};
 
-use super::{
-    front::{Front, RequestedHost},
-    routes::{self, Caller},
-};
 use crate::{
-    grpc,
     peers::limits::PEER_KEY_LIFETIME,
-    rights::may_run,
     tokens::{Reader, TokenError, Tokens},
 };
 
-/// Value of `WWW-Authenticate` in a refusal (RFC 7617).
-const CHALLENGE: &str = "Basic realm=\"busload\"";
 /// Scheme of credentials that encodes user and password.
 const BASIC: &str = "Basic";
 /// Scheme of credentials that are `USER:PASSWORD` as they are.
@@ -221,7 +191,7 @@ impl Access {
         self.0.as_ref().is_some_and(|guarded| !guarded.users.default_user().is_open())
     }
 
-    /// Checks the credentials in these headers. Returns the user; none where nobody is one.
+    /// Checks the credentials in these headers. Returns the user; `None` if there are no users.
     pub async fn check(
         &self,
         headers: &HeaderMap,
@@ -242,7 +212,7 @@ impl Access {
     }
 
     /// Checks the token in these headers, if there is one: `Bearer` without a colon.
-    fn check_token(
+    pub fn check_token(
         &self,
         headers: &HeaderMap,
         host: Option<&str>,
@@ -291,7 +261,11 @@ impl Access {
     }
 
     /// Checks the credentials of a peer in these headers, if there are any.
-    fn check_peer(&self, headers: &HeaderMap, now_ms: i64) -> Option<Result<PeerSender, Denied>> {
+    pub fn check_peer(
+        &self,
+        headers: &HeaderMap,
+        now_ms: i64,
+    ) -> Option<Result<PeerSender, Denied>> {
         let guarded = self.0.as_ref()?;
         let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let (_, key) =
@@ -397,16 +371,6 @@ impl Guarded {
     }
 }
 
-/// Checks that a user may run a command, or what shows or does as much.
-fn check_right(user: &User, command: &'static str) -> Result<(), Denied> {
-    // It shows keys of every table.
-    let shows_all = command == "slowlog|get";
-    if may_run(user, command) && (!shows_all || user.keys().is_all()) {
-        return Ok(());
-    }
-    Err(Denied::Forbidden(user.name().into(), command))
-}
-
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Access(users)" } else { "Access(everybody)" })
@@ -464,111 +428,6 @@ impl fmt::Display for Denied {
     }
 }
 
-impl Denied {
-    fn into_response(self, headers: &HeaderMap) -> Response {
-        if grpc::is_call(headers) {
-            let refusal = match self {
-                Self::TooMany(_) | Self::Busy => Refusal::resource_exhausted(self.to_string()),
-                Self::Forbidden(..) | Self::NotForTokens => {
-                    Refusal::permission_denied(self.to_string())
-                }
-                _ => Refusal::unauthenticated(self.to_string()),
-            };
-            return refusal.into_http::<Body>().into_response();
-        }
-        if let Self::TooMany(seconds) = self {
-            let retry_after = [(header::RETRY_AFTER, seconds.to_string())];
-            return (StatusCode::TOO_MANY_REQUESTS, retry_after, format!("{self}\n"))
-                .into_response();
-        }
-        let refused = match self {
-            Self::Forbidden(..) | Self::NotForTokens => Some(StatusCode::FORBIDDEN),
-            Self::Busy => Some(StatusCode::SERVICE_UNAVAILABLE),
-            _ => None,
-        };
-        if let Some(status) = refused {
-            return (status, format!("{self}\n")).into_response();
-        }
-        let challenge = [(header::WWW_AUTHENTICATE, CHALLENGE)];
-        (StatusCode::UNAUTHORIZED, challenge, format!("{self}\n")).into_response()
-    }
-}
-
-/// Checks every request before the router gets it.
-pub async fn guard(
-    Extract(front): Extract<Arc<Front>>,
-    Extension(visitor): Extension<Arc<Visitor>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let Front { access, names, metrics, .. } = &*front;
-    if let Err(foreign) = names.check(access.asks(), request.uri(), request.headers()) {
-        metrics.foreign_refused.fetch_add(1, Ordering::Relaxed);
-        return foreign.into_response(request.headers());
-    }
-    let caller = routes::caller(request.uri().path());
-    let host = request.extensions().get::<RequestedHost>().and_then(|host| host.0.as_ref());
-    let host = host.map(ToString::to_string);
-    let by_token = match caller {
-        Caller::Anybody | Caller::UrlKey => None,
-        _ => access.check_token(request.headers(), host.as_deref(), &visitor, since_1970()),
-    };
-    let by_token = by_token.map(|checked| match caller {
-        Caller::Reader | Caller::ReaderOrPeer => checked,
-        _ => checked.and(Err(Denied::NotForTokens)),
-    });
-    let by_peer = match caller {
-        Caller::ReaderOrPeer => access.check_peer(request.headers(), RealClock::new().wall_ms()),
-        _ => None,
-    };
-    let checked = match caller {
-        _ if let Some(checked) = by_peer => checked.map(|peer| {
-            request.extensions_mut().insert(peer);
-            None
-        }),
-        _ if by_token.is_some() => by_token.transpose().map(|sender| {
-            sender.map(|sender| request.extensions_mut().insert(sender));
-            None
-        }),
-        Caller::Anybody | Caller::UrlKey => Ok(None),
-        Caller::AnyUser | Caller::Reader | Caller::ReaderOrPeer => {
-            access.check(request.headers(), &visitor).await
-        }
-        Caller::May(command) => access.check(request.headers(), &visitor).await.and_then(|user| {
-            user.as_ref().map_or(Ok(()), |user| check_right(user, command)).map(|()| user)
-        }),
-    };
-    let has_tokens =
-        matches!(caller, Caller::Reader | Caller::ReaderOrPeer) && access.tokens().is_some();
-    let checked = checked.map_err(|denied| match denied {
-        Denied::Missing if has_tokens => Denied::MissingToken,
-        denied => denied,
-    });
-    match checked {
-        Ok(user) => {
-            if let Some(user) = user {
-                request.extensions_mut().insert(user);
-            }
-            next.run(request).await
-        }
-        Err(denied) => {
-            match denied {
-                Denied::Missing | Denied::MissingToken => {}
-                Denied::Unknown
-                | Denied::Wrong
-                | Denied::Token(_)
-                | Denied::PeerKey
-                | Denied::NotForTokens
-                | Denied::Forbidden(..) => _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed),
-                Denied::TooMany(_) | Denied::Busy => {
-                    _ = metrics.auth_refused.fetch_add(1, Ordering::Relaxed)
-                }
-            }
-            denied.into_response(request.headers())
-        }
-    }
-}
-
 /// Returns the header value that clients send to log in.
 pub fn basic(user: &str, password: &[u8]) -> String {
     let text = [user.as_bytes(), b":", password].concat();
@@ -580,11 +439,6 @@ fn token(value: &[u8]) -> Option<&str> {
     let (scheme, token) = std::str::from_utf8(value).ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case(BEARER) && !token.contains(':')).then_some(token)
-}
-
-fn since_1970() -> Duration {
-    let ms = RealClock::new().wall_ms();
-    Duration::from_millis(u64::try_from(ms).unwrap_or_default())
 }
 
 /// Returns user and password in the value of `Authorization`.
