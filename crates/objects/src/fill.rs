@@ -1,7 +1,7 @@
 //! Fills of the disk cache: background reads that bring whole extents to disk, in parts.
 //!
 //! ```text
-//!  miss --touch--> FillQueue --> FillDriver --budget--> FillPart: fetch, then write extents
+//!  miss --start_fill--> FillQueue --> FillDriver --budget--> FillPart: fetch, then write extents
 //!  stream ------------------------------- readahead --> FillPart
 //!  warm --------------------------------- budget -----> FillPart
 //! ```
@@ -48,7 +48,7 @@ pub(crate) type PartOutcome = oneshot::Receiver<Result<u64, Error>>;
 impl ObjectCore {
     /// Queues ranges that a reader wants and that are not on disk: their extents, or the whole
     /// object if it is small enough.
-    pub(crate) fn touch(self: &Arc<Self>, ranges: &[Range<u64>], start: FillStart) {
+    pub(crate) fn start_fill(self: &Arc<Self>, ranges: &[Range<u64>], start: FillStart) {
         if self.disk.is_none() || self.cache.fills.is_closed() || !self.is_filled() {
             return;
         }

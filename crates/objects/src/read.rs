@@ -158,7 +158,7 @@ impl<'a> ReadCall<'a> {
         }
         let is_present = core.is_present(range);
         if self.options.local_only && !is_present {
-            core.touch(std::slice::from_ref(range), FillStart::Now);
+            core.start_fill(std::slice::from_ref(range), FillStart::Now);
             return Reading::ready(Err(Error::NotLocal));
         }
         let (waiter, answer) = oneshot::channel();
@@ -203,7 +203,7 @@ impl ObjectCore {
                     drop(waiter.send(Ok(bytes)));
                 }
                 (None, OnMiss::Report) => {
-                    core.touch(&[range], FillStart::Now);
+                    core.start_fill(&[range], FillStart::Now);
                     drop(waiter.send(Err(Error::NotLocal)));
                 }
                 (None, OnMiss::Fetch(hint)) => {
@@ -256,7 +256,7 @@ impl ObjectCore {
             self.read_disk(range, waiter, OnMiss::Fetch(hint));
         }
         if hint == AccessHint::Random {
-            self.touch(&touched, FillStart::AfterFirstByte);
+            self.start_fill(&touched, FillStart::AfterFirstByte);
         }
     }
 

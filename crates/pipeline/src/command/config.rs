@@ -211,7 +211,7 @@ impl Work for Reload {
         let request = match self.request {
             Some(request) => request,
             None => reloads.request().ok_or_else(|| {
-                CommandError::text("ERR there is no configuration that could be read again")
+                CommandError::text("ERR the server is running without a config file")
             })?,
         };
         self.request = Some(request);

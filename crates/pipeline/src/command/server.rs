@@ -159,7 +159,9 @@ pub(super) fn function_flush(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 /// Shows the client all commands from now on.
 pub(super) fn monitor(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if !tx.monitors.add(call.session.conn) {
-        return Err(format!("ERR {MONITORS_MAX} clients monitor already").into());
+        return Err(
+            format!("ERR max number of clients in MONITOR mode reached, {MONITORS_MAX}").into()
+        );
     }
     call.session.monitors = true;
     call.reply.ok();

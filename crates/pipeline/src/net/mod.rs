@@ -182,13 +182,13 @@ impl<N: Net> NetStage<N> {
         if let Some(limits) = batch.limits {
             self.set_limits(limits);
         }
-        for segment in &batch.replies {
-            let Some(conn) = lookup(&mut self.conns, segment.conn) else { continue };
-            if segment.seq_count == 0 && self.client_reply_bytes <= conn.output.bytes() {
-                self.slow_monitors.push(segment.conn);
+        for run in &batch.replies {
+            let Some(conn) = lookup(&mut self.conns, run.conn) else { continue };
+            if run.seq_count == 0 && self.client_reply_bytes <= conn.output.bytes() {
+                self.slow_monitors.push(run.conn);
                 continue;
             }
-            conn.output.push(segment, batch, &mut self.spare);
+            conn.output.push(run, batch, &mut self.spare);
             mark(&mut self.dirty, &mut conn.in_dirty, conn.id);
         }
         if !self.slow_monitors.is_empty() {

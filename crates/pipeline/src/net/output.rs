@@ -128,24 +128,19 @@ impl Output {
     }
 
     /// Inserts a reply run of a batch by its position in the order.
-    pub fn push(&mut self, segment: &ReplyRun, batch: &RequestBatch, spare: &mut Spare) {
-        let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
-        if in_order && segment.shared_count == 0 {
-            self.push_bytes(
-                &batch.out[segment.start..segment.end],
-                segment.gate,
-                segment.close,
-                spare,
-            );
-            self.next_seq += u64::from(segment.seq_count);
+    pub fn push(&mut self, run: &ReplyRun, batch: &RequestBatch, spare: &mut Spare) {
+        let in_order = run.first_seq == self.next_seq || run.seq_count == 0;
+        if in_order && run.shared_count == 0 {
+            self.push_bytes(&batch.out[run.start..run.end], run.gate, run.close, spare);
+            self.next_seq += u64::from(run.seq_count);
         } else {
-            let chunks = self.cut(segment, batch, spare);
+            let chunks = self.cut(run, batch, spare);
             if !in_order {
-                self.early.insert(segment.first_seq, (u64::from(segment.seq_count), chunks));
+                self.early.insert(run.first_seq, (u64::from(run.seq_count), chunks));
                 return;
             }
             self.queue.extend(chunks);
-            self.next_seq += u64::from(segment.seq_count);
+            self.next_seq += u64::from(run.seq_count);
         }
         while let Some((count, chunks)) = self.early.remove(&self.next_seq) {
             self.queue.extend(chunks);
@@ -203,12 +198,12 @@ impl Output {
     }
 
     /// Splits a reply run at its large values.
-    fn cut(&mut self, segment: &ReplyRun, batch: &RequestBatch, spare: &mut Spare) -> Vec<Chunk> {
+    fn cut(&mut self, run: &ReplyRun, batch: &RequestBatch, spare: &mut Spare) -> Vec<Chunk> {
         let mut chunks = Vec::new();
-        let gate = segment.gate;
-        let first = segment.first_shared as usize;
-        let parts = &batch.shared[first..first + segment.shared_count as usize];
-        let mut from = segment.start;
+        let gate = run.gate;
+        let first = run.first_shared as usize;
+        let parts = &batch.shared[first..first + run.shared_count as usize];
+        let mut from = run.start;
         for part in parts {
             let before = &batch.out[from..part.at];
             if !before.is_empty() {
@@ -218,8 +213,8 @@ impl Output {
             chunks.push(Chunk { gate, body: Body::Shared(part.bytes.clone()), close: false });
             from = part.at;
         }
-        let rest = &batch.out[from..segment.end];
-        self.bytes += owned_chunks(rest, gate, segment.close, spare, |chunk| chunks.push(chunk));
+        let rest = &batch.out[from..run.end];
+        self.bytes += owned_chunks(rest, gate, run.close, spare, |chunk| chunks.push(chunk));
         chunks
     }
 
@@ -368,7 +363,7 @@ mod tests {
             gate: Gate,
             close: bool,
         ) {
-            let segment = ReplyRun {
+            let run = ReplyRun {
                 conn: ConnId { index: 0, generation: 0 },
                 first_seq,
                 seq_count,
@@ -379,7 +374,7 @@ mod tests {
                 gate,
                 close,
             };
-            self.output.push(&segment, batch, &mut self.spare);
+            self.output.push(&run, batch, &mut self.spare);
         }
 
         /// Sends until every remaining reply waits.

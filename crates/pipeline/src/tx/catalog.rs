@@ -266,8 +266,8 @@ impl Catalog {
         tables
     }
 
-    /// Returns the tables of [`Catalog::listed`] in an order that lasts: a table keeps its place
-    /// while others come and go.
+    /// Returns the tables of [`Catalog::listed`] in a stable order: a table keeps its place while
+    /// others come and go.
     pub fn scanned(&self, space: u16) -> Vec<Option<TableId>> {
         let mut tables = vec![Some(TableId(space))];
         if space == 0 {

@@ -25,8 +25,8 @@ mod jobs;
 mod locks;
 mod open;
 mod ordered;
+mod reply_runs;
 mod request_counts;
-mod segments;
 mod stopwatch;
 mod table_changes;
 mod tickets;
@@ -91,8 +91,8 @@ pub(crate) use writes::{ChangeSet, Counts, DeferredPut, PatchOne, Plan, Planned,
 pub(crate) use dispatch::reply_too_long;
 
 use dispatch::Outcome;
+use reply_runs::ReplyRuns;
 use request_counts::{RequestCounts, SameRequests};
-use segments::Segments;
 use table_changes::{Leaving, NewTable};
 use tickets::Tickets;
 
@@ -430,8 +430,8 @@ impl Tx {
                 self.request_counts.flush(self.now, timings);
                 self.request_counts.received = received;
             }
-            let mut segments =
-                Segments::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
+            let mut reply_runs =
+                ReplyRuns::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
             let held_before = self.held_bytes(&session);
             let authenticated_before = session.authenticated;
             let run_start = out.len();
@@ -444,13 +444,13 @@ impl Tx {
                 let (table, hash) = self.hashes[index as usize % GROUP_REQUESTS];
                 let request = &requests[index as usize];
                 let seq = run.first_seq + u64::from(index - run.first_request);
-                let pending = out.len() - run_start + segments.shared_bytes();
+                let pending = out.len() - run_start + reply_runs.shared_bytes();
                 let outcome = if session.closing {
                     break;
                 } else if let Some(reason) = session.blocked {
                     Outcome::Deferred(reason)
                 } else if run_limit <= pending
-                    || BATCH_REPLY_BYTES_MAX <= out.len() + shared_total + segments.shared_bytes()
+                    || BATCH_REPLY_BYTES_MAX <= out.len() + shared_total + reply_runs.shared_bytes()
                 {
                     Outcome::Deferred(DeferReason::ReplyBytes)
                 } else {
@@ -461,11 +461,11 @@ impl Tx {
                         executed += 1;
                         let gate = self.gate.replace(Gate::OPEN);
                         self.request_counts.add(&mut same, table, request.command, gate);
-                        segments.answered(seq, out.len(), shared, gate, session.closing, replies);
+                        reply_runs.answered(seq, out.len(), shared, gate, session.closing, replies);
                     }
                     Outcome::Pending => {
                         executed += 1;
-                        segments.finish(replies);
+                        reply_runs.finish(replies);
                     }
                     Outcome::Deferred(reason) => {
                         self.gate.set(Gate::OPEN);
@@ -476,8 +476,8 @@ impl Tx {
                     }
                 }
             }
-            segments.finish(replies);
-            shared_total += segments.shared_bytes();
+            reply_runs.finish(replies);
+            shared_total += reply_runs.shared_bytes();
             let held_after = self.held_bytes(&session);
             if held_after != held_before {
                 held.push(Held { conn: run.conn, bytes: held_after });
@@ -510,7 +510,8 @@ impl Tx {
         for (index, request) in (first..end).zip(&input.requests[first..end]) {
             while (runs[run].first_request + runs[run].request_count) as usize <= index {
                 run += 1;
-                space = self.session(runs[run].conn).map_or(0, |session| session.space);
+                // The session that is being executed is not in its place; it may have more runs.
+                space = self.session(runs[run].conn).map_or(space, |session| session.space);
             }
             let mut place = (TableId(u16::MAX), KeyHash(0));
             if let Some(command) = request.command.command()

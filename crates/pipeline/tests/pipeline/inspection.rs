@@ -198,7 +198,7 @@ fn monitors_see_what_is_executed_in_its_order_and_nothing_else() {
     let replies: Vec<String> =
         others.iter_mut().map(|other| world.run(other, "MONITOR").remove(0)).collect();
     assert!(replies[..16].iter().all(|reply| reply == "OK"), "{replies:?}");
-    assert_eq!(replies[16], "-ERR 16 clients monitor already");
+    assert_eq!(replies[16], "-ERR max number of clients in MONITOR mode reached, 16");
 }
 
 #[test]

@@ -365,7 +365,7 @@ fn more_replies_than_one_batch_takes_come_in_the_next_at_once() {
     let mut batches = 0;
     while let Some(batch) = world.tx.poll_answers(now) {
         assert!(batch.out.len() < 80 << 20, "bounded");
-        replies += batch.replies.iter().map(|segment| segment.seq_count).sum::<u32>() as usize;
+        replies += batch.replies.iter().map(|run| run.seq_count).sum::<u32>() as usize;
         batches += 1;
         let is_last = replies == ROWS;
         assert_eq!(world.tx.next_deadline(), (!is_last).then_some(Duration::ZERO));
@@ -383,7 +383,7 @@ fn replies_of_one_connection_leave_in_one_piece_whatever_order_they_came_in() {
     }
     (0..20).for_each(|step| source.answer_one(step * 7));
     let batch = world.tx.poll_answers(crate::world::read(&world.clock)).expect("answers");
-    assert_eq!(batch.replies.iter().map(|segment| segment.seq_count).collect::<Vec<_>>(), [20]);
+    assert_eq!(batch.replies.iter().map(|run| run.seq_count).collect::<Vec<_>>(), [20]);
 }
 
 #[test]

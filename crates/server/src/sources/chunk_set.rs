@@ -30,7 +30,7 @@ use super::{
         ChunkCommand, ChunkQuery, ChunkQueue, ChunkWaiter, QueueSpace, TurnBudget, command_of,
         form_of, not_an_address, saved_fields, start_queue, supports,
     },
-    finished::{FinishedAnswers, Notifying},
+    finished::{FinishedAnswers, NotifyTask},
     requests::source_info,
 };
 use crate::{
@@ -46,7 +46,7 @@ pub struct ChunkSetSource {
     form: Form,
     runtime: Handle,
     finished: Arc<FinishedAnswers>,
-    _notifying: Notifying,
+    _notify_task: NotifyTask,
     /// Signals that tell whether the pipeline is stopping.
     signals: Arc<Signals>,
     tracer: TableTracer,
@@ -76,7 +76,7 @@ impl ChunkSetSource {
     pub fn new(
         set: Arc<ChunkSet>,
         runtime: Handle,
-        (finished, notifying): (Arc<FinishedAnswers>, Notifying),
+        (finished, notify_task): (Arc<FinishedAnswers>, NotifyTask),
         signals: Arc<Signals>,
         tracer: TableTracer,
     ) -> Self {
@@ -85,7 +85,7 @@ impl ChunkSetSource {
             set,
             runtime,
             finished,
-            _notifying: notifying,
+            _notify_task: notify_task,
             signals,
             tracer,
             is_closing: false,
@@ -186,7 +186,7 @@ impl ChunkSetSource {
 impl Source for ChunkSetSource {
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full> {
         if let Some(outcome) = self.answer(&request)? {
-            self.ready.push(self.finished.answer(request.ticket, outcome));
+            self.ready.push(self.finished.event(request.ticket, outcome));
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ use busload_pipeline::{
 };
 
 use super::{
-    finished::{FinishedAnswers, Notifying},
+    finished::{FinishedAnswers, NotifyTask},
     requests::{OpenRequests, source_info},
 };
 use crate::{
@@ -59,7 +59,7 @@ pub struct ChunksSource {
     queue: ChunkQueue,
     form: Form,
     finished: Arc<FinishedAnswers>,
-    _notifying: Notifying,
+    _notify_task: NotifyTask,
     /// Signals that tell whether the pipeline is stopping.
     signals: Arc<Signals>,
     tracer: TableTracer,
@@ -87,12 +87,12 @@ impl ChunksSource {
         settings: &ChunksSettings,
         store: Store,
         queue: ChunkQueue,
-        (finished, notifying): (Arc<FinishedAnswers>, Notifying),
+        (finished, notify_task): (Arc<FinishedAnswers>, NotifyTask),
         signals: Arc<Signals>,
         tracer: TableTracer,
     ) -> Self {
         Self {
-            _notifying: notifying,
+            _notify_task: notify_task,
             store,
             queue,
             form: form_of(settings),
@@ -225,7 +225,7 @@ impl Source for ChunksSource {
                 }
             }
         };
-        self.ready.push(self.finished.answer(ticket, outcome));
+        self.ready.push(self.finished.event(ticket, outcome));
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
 use crate::shown::shown_error;
 
-/// The list of one table. The request queue bounds it: each answer was a request there.
+/// List of one table. The request queue bounds it: each answer was a request there.
 #[derive(Debug)]
 pub struct FinishedAnswers {
     table: String,
@@ -26,11 +26,11 @@ pub struct FinishedAnswers {
     pipeline: Waker,
 }
 
-/// Ends the task that wakes the pipeline when it is dropped.
+/// Handle of the task that wakes the pipeline; dropping it ends the task.
 #[derive(Debug)]
-pub struct Notifying(AbortHandle);
+pub struct NotifyTask(AbortHandle);
 
-impl Drop for Notifying {
+impl Drop for NotifyTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -38,11 +38,11 @@ impl Drop for Notifying {
 
 impl FinishedAnswers {
     /// Creates an empty list of `table`, and starts the task that wakes the pipeline by `pipeline`.
-    pub fn start(table: &str, pipeline: Waker, runtime: &Handle) -> (Arc<Self>, Notifying) {
+    pub fn start(table: &str, pipeline: Waker, runtime: &Handle) -> (Arc<Self>, NotifyTask) {
         let finished = Arc::new(Self::new(table, pipeline));
         let notified = Arc::clone(&finished);
         let task = runtime.spawn(async move { notified.notify().await });
-        (finished, Notifying(task.abort_handle()))
+        (finished, NotifyTask(task.abort_handle()))
     }
 
     /// Creates an empty list of `table`; `pipeline` wakes the thread that takes it.
@@ -55,8 +55,9 @@ impl FinishedAnswers {
         }
     }
 
-    /// Returns an answer to put into the list, or to give at once. An error gets the table's name.
-    pub fn answer(&self, ticket: Ticket, outcome: Result<SourceValue, String>) -> SourceEvent {
+    /// Makes the event of an answer, to put into the list or to give at once. An error gets the
+    /// table's name.
+    pub fn event(&self, ticket: Ticket, outcome: Result<SourceValue, String>) -> SourceEvent {
         let outcome =
             outcome.map_err(|error| format!("ERR table {}: {}", self.table, shown_error(&error)));
         SourceEvent::Answer { ticket, outcome, cacheable_for: None }
@@ -64,7 +65,7 @@ impl FinishedAnswers {
 
     /// Adds an answer, and notifies if it is the first.
     pub fn push(&self, ticket: Ticket, outcome: Result<SourceValue, String>) {
-        let answer = self.answer(ticket, outcome);
+        let answer = self.event(ticket, outcome);
         let mut list = self.list();
         list.push(answer);
         let is_first = list.len() == 1;

@@ -32,7 +32,7 @@ use tokio::{
 
 use super::{
     Pipeline,
-    finished::{FinishedAnswers, Notifying},
+    finished::{FinishedAnswers, NotifyTask},
 };
 use crate::{config::POSTGRES, failure::Failure};
 pub use embedded_runtime::{EmbeddedRuntime, Notifier};
@@ -81,7 +81,7 @@ pub struct RunningTable {
     settings: Settings,
     table: Table,
     finished: Arc<FinishedAnswers>,
-    _notifying: Notifying,
+    _notify_task: NotifyTask,
     host: TableHost,
 }
 
@@ -144,13 +144,13 @@ impl PostgresTables {
             }
             Some((runtime, notifier)) => {
                 let handle = runtime.handle().clone();
-                let (table, finished, notifying) =
+                let (table, finished, notify_task) =
                     RunningTable::start(settings, &handle, notifier.waker());
                 Ok(RunningTable {
                     settings: settings.clone(),
                     table,
                     finished,
-                    _notifying: notifying,
+                    _notify_task: notify_task,
                     host: TableHost::Embedded(handle),
                 })
             }
@@ -256,11 +256,11 @@ impl RunningTable {
         settings: &Settings,
         runtime: &Handle,
         pipeline: Waker,
-    ) -> (Table, Arc<FinishedAnswers>, Notifying) {
+    ) -> (Table, Arc<FinishedAnswers>, NotifyTask) {
         log::info!("table {}: {}", settings.name, settings.describe());
-        let (finished, notifying) = FinishedAnswers::start(&settings.name, pipeline, runtime);
+        let (finished, notify_task) = FinishedAnswers::start(&settings.name, pipeline, runtime);
         let _entered = runtime.enter();
-        (Table::start(settings.clone()), finished, notifying)
+        (Table::start(settings.clone()), finished, notify_task)
     }
 
     fn start_thread(
@@ -268,10 +268,10 @@ impl RunningTable {
         runtime: Runtime,
         pipeline: Waker,
     ) -> Result<Self, Failure> {
-        let (table, finished, notifying) = Self::start(settings, runtime.handle(), pipeline);
+        let (table, finished, notify_task) = Self::start(settings, runtime.handle(), pipeline);
         let thread = TableThread::start(&settings.name, runtime, table.clone())?;
         let (settings, host) = (settings.clone(), TableHost::Thread(thread));
-        Ok(Self { settings, table, finished, _notifying: notifying, host })
+        Ok(Self { settings, table, finished, _notify_task: notify_task, host })
     }
 
     /// Waits until the table knows whether Postgres can be reached, within bounds. Blocks while

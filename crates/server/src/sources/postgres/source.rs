@@ -204,7 +204,7 @@ impl Source for PostgresSource {
             Err(SubmitError::Error(error)) => error.to_string(),
             Err(SubmitError::Text(text)) => text,
         };
-        self.ready.push(self.context.finished.answer(request.ticket, Err(error)));
+        self.ready.push(self.context.finished.event(request.ticket, Err(error)));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use crate::{
 
 /// Replies of a run of requests so far.
 #[derive(Debug)]
-pub(super) struct Segments {
+pub(super) struct ReplyRuns {
     conn: ConnId,
     /// LSN of the first record in the open log batch: the log writes and syncs these records
     /// together.
@@ -21,7 +21,7 @@ pub(super) struct Segments {
     current: Option<ReplyRun>,
 }
 
-impl Segments {
+impl ReplyRuns {
     pub fn new(conn: ConnId, out_len: usize, shared_len: usize, first_open: Lsn) -> Self {
         Self {
             conn,
@@ -49,7 +49,7 @@ impl Segments {
         close: bool,
         replies: &mut Vec<ReplyRun>,
     ) {
-        if self.current.is_some_and(|segment| !self.leave_together(segment.gate, gate)) {
+        if self.current.is_some_and(|run| !self.can_join(run.gate, gate)) {
             self.finish(replies);
         }
         if shared.len() != self.shared_end {
@@ -58,7 +58,7 @@ impl Segments {
         }
         let added =
             u32::try_from(shared.len() - self.shared_end).expect("one run has few large values");
-        let segment = self.current.get_or_insert(ReplyRun {
+        let run = self.current.get_or_insert(ReplyRun {
             conn: self.conn,
             first_seq: seq,
             seq_count: 0,
@@ -69,11 +69,11 @@ impl Segments {
             gate,
             close: false,
         });
-        segment.seq_count += 1;
-        segment.end = out_len;
-        segment.shared_count += added;
-        segment.gate = segment.gate.join(gate);
-        segment.close |= close;
+        run.seq_count += 1;
+        run.end = out_len;
+        run.shared_count += added;
+        run.gate = run.gate.join(gate);
+        run.close |= close;
         self.out_end = out_len;
         self.shared_end = shared.len();
     }
@@ -86,11 +86,11 @@ impl Segments {
 
     /// Returns whether a reply that waits for `next` can join the reply run without delaying it.
     #[inline]
-    fn leave_together(&self, segment: Gate, next: Gate) -> bool {
-        let joined = segment.join(next);
-        joined == segment
-            || self.first_open <= segment.durable
-            || (joined.durable == segment.durable && self.first_open <= segment.written)
+    fn can_join(&self, run: Gate, next: Gate) -> bool {
+        let joined = run.join(next);
+        joined == run
+            || self.first_open <= run.durable
+            || (joined.durable == run.durable && self.first_open <= run.written)
     }
 }
 
@@ -101,13 +101,13 @@ mod tests {
 
     fn gates(of: &[Gate]) -> Vec<(u64, u32)> {
         let conn = ConnId { index: 0, generation: 0 };
-        let mut segments = Segments::new(conn, 0, 0, Lsn(10));
+        let mut reply_runs = ReplyRuns::new(conn, 0, 0, Lsn(10));
         let mut replies = Vec::new();
         for (index, &gate) in of.iter().enumerate() {
-            segments.answered(index as u64, index + 1, &[], gate, false, &mut replies);
+            reply_runs.answered(index as u64, index + 1, &[], gate, false, &mut replies);
         }
-        segments.finish(&mut replies);
-        replies.iter().map(|segment| (segment.first_seq, segment.seq_count)).collect()
+        reply_runs.finish(&mut replies);
+        replies.iter().map(|run| (run.first_seq, run.seq_count)).collect()
     }
 
     #[test]
