@@ -1,8 +1,8 @@
 """Reads chunks through busload, with a store of one's own to fall back on.
 
-busload is asked for what it has on local disk. Whatever it does not have there, or cannot say, is read from the object store
-directly, so that busload can be down, full or slow without anybody's request failing. It fetches what it was asked for in the
-meantime, and has it the next time.
+This program asks busload for what busload has on local disk. It reads everything else from the
+object store directly, so no request fails while busload is down, full or slow. busload fetches what
+it was asked for meanwhile, and has it the next time.
 
     python get_chunk.py --own ~/remote db ADDRESS...
 """
@@ -17,7 +17,7 @@ from own_store import OwnStore
 # A chunk may be larger than the 4 MiB that the library expects.
 OPTIONS = [("grpc.max_receive_message_length", 300 << 20)]
 # Local disk answers within milliseconds; waiting longer than this is not worth it.
-PATIENCE_S = 0.25
+TIMEOUT_S = 0.25
 
 
 class Chunks:
@@ -32,7 +32,7 @@ class Chunks:
         """The chunk and where it came from; none if the store does not hold it."""
         request = chunks_pb2.GetChunkRequest(store=self._store, address=address, only_if_local=True)
         try:
-            answer = self._stub.GetChunk(request, timeout=PATIENCE_S)
+            answer = self._stub.GetChunk(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
             return self._own.get(address), f"own store, since busload says {error.code().name}"
         if answer.found:
@@ -47,7 +47,8 @@ class Chunks:
             store=self._store, addresses=b"".join(addresses), only_if_local=True)
         found, absent = {}, set()
         try:
-            for message in self._stub.GetChunks(request, timeout=PATIENCE_S + len(addresses) / 1000):
+            timeout = TIMEOUT_S + len(addresses) / 1000
+            for message in self._stub.GetChunks(request, timeout=timeout):
                 found.update((chunk.index, chunk.contents) for chunk in message.chunks)
                 absent.update(message.missing)
         except grpc.RpcError:
@@ -63,9 +64,12 @@ class Chunks:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--busload", default="127.0.0.1:6381", help="address of busload's HTTP port")
-    parser.add_argument("--own", required=True, help="the store itself: a directory, or an http(s) URL")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--busload", default="127.0.0.1:6381", help="address of busload's HTTP port")
+    parser.add_argument(
+        "--own", required=True, help="the store itself: a directory, or an http(s) URL")
     parser.add_argument("store", help="name of the table in busload")
     parser.add_argument("addresses", nargs="+", help="32 characters each")
     arguments = parser.parse_args()

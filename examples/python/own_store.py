@@ -1,6 +1,7 @@
-"""The least that reads chunks from a Dolt store without busload: a directory or a bucket's http(s) URL with classic table files.
+"""Reads chunks from a Dolt store without busload, by the least code that can.
 
-A program that talks to busload usually has this already, with archives, retries and credentials: it is its database.
+The store is a directory, or a bucket's http(s) URL, with classic table files. A program that talks
+to busload usually has this already, with archives, retries and credentials: it is its database.
 """
 import bisect
 import hashlib
@@ -42,7 +43,8 @@ class TableFile:
         tail = read(url, name, -(count * RECORD_INDEX_BYTES + FOOTER_BYTES), None)
         if tail[-8:] != MAGIC or int.from_bytes(tail[-20:-16], "big") != count:
             raise ValueError(f"{name}: expected a classic table file of {count} chunks")
-        lengths = [int.from_bytes(tail[at:at + 4], "big") for at in range(12 * count, 16 * count, 4)]
+        offsets = range(12 * count, 16 * count, 4)
+        lengths = [int.from_bytes(tail[at:at + 4], "big") for at in offsets]
         self._ends = list(itertools.accumulate(lengths))
         tuples = [tail[at:at + 12] for at in range(0, 12 * count, 12)]
         suffix = lambda ordinal: tail[16 * count + 12 * ordinal:][:12]

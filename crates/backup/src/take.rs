@@ -255,7 +255,10 @@ impl<S: Disk, D: Disk> Work<'_, S, D> {
         let Some(known) = known.find(|known| known.lsn == header.lsn) else { return Ok(None) };
         if (known.wall_ms, known.written.bytes) != (header.wall_ms, snapshot.file_bytes()) {
             return Err(BackupError::Diverged {
-                what: format!("{} is another one", snapshot.path().display()),
+                what: format!(
+                    "{} differs from the snapshot of this LSN there",
+                    snapshot.path().display()
+                ),
             });
         }
         Ok(Some(*known))
@@ -399,7 +402,9 @@ fn entry<F>(segment: &SegmentFile<F>, scanned: &copy::Scanned, written: Written)
 }
 
 fn diverged<F>(segment: &SegmentFile<F>) -> BackupError {
-    BackupError::Diverged { what: format!("segment {} is another one", segment.number()) }
+    BackupError::Diverged {
+        what: format!("segment {} differs from the one there", segment.number()),
+    }
 }
 
 impl Manifest {

@@ -19,8 +19,8 @@ impl Window {
     }
 }
 
-/// Number of times that a test measures before it says that something never happens: other work on
-/// the machine may stand in the way of one measurement that takes a moment, not of all of them.
+/// Measurements that a test makes before it concludes that something never happens: other work on
+/// the machine may disturb one short measurement, not all of them.
 #[cfg(test)]
 pub const TRIES: u32 = 50;
 

@@ -32,7 +32,7 @@ impl Fault {
 
     /// Makes the fault of an answer that cannot be understood.
     pub(crate) fn of_nonsense(why: &str) -> Self {
-        Self { kind: FaultKind::Transient, text: format!("an answer that makes no sense: {why}") }
+        Self { kind: FaultKind::Transient, text: format!("malformed answer: {why}") }
     }
 
     /// Makes the fault of an answer with a status that is no success.

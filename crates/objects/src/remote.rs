@@ -273,8 +273,12 @@ impl Remote {
                     observed(timeout(time, self.store.list_with_delimiter(below))).await;
                 self.count_requests(seen);
                 self.metrics.lists.fetch_add(seen.requests.max(1), Relaxed);
-                let late =
-                    |_| Fault::new(FaultKind::Transient, format!("no listing within {time:?}"));
+                let late = |_| {
+                    Fault::new(
+                        FaultKind::Transient,
+                        format!("the listing timed out after {time:?}"),
+                    )
+                };
                 match listed.map_err(late)? {
                     Err(error) => Err(self.fault(&error, seen).await),
                     Ok(listed) => Ok(listed),

@@ -45,7 +45,7 @@ impl Row {
         self.columns
     }
 
-    /// Returns `false`: a table has at least one value column.
+    /// Returns whether there are no values: never, as a table has at least one value column.
     pub fn is_empty(&self) -> bool {
         self.columns == 0
     }

@@ -98,7 +98,7 @@ impl Downloads {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             let refusal = Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
-                format!("expected one of {METHODS}: this is for reading only"),
+                format!("method not allowed, downloads are read-only; expected one of {METHODS}"),
             );
             return Err(refusal.with(header::ALLOW, HeaderValue::from_static(METHODS)));
         }

@@ -93,7 +93,7 @@ pub fn init(levels: &LogLevels, format: LogFormat) {
     install(levels, Arc::new(Output::new(format, write_line as fn(String))));
 }
 
-/// Starts logging by a thread of its own, so that nobody waits for whoever reads stderr.
+/// Starts asynchronous logging, by a thread of its own: a slow reader of stderr blocks nobody.
 pub fn init_queued(levels: &LogLevels, format: LogFormat) -> io::Result<()> {
     let output = Arc::new(Output::new(format, (|line| QUEUE.push(line)) as fn(String)));
     let of_thread = Arc::clone(&output);

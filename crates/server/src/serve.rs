@@ -212,7 +212,7 @@ fn end(
         }
         Ending::LogFailed(message) => Err(log_failure(&message)),
         Ending::NetFailed(error) => {
-            Err(Failure::run(format!("the sockets cannot be served: {error}")))
+            Err(Failure::run(format!("the event loop of the sockets failed: {error}")))
         }
     }
 }

@@ -90,7 +90,7 @@ impl std::error::Error for Failure {}
 /// Most clients that are connected at once.
 const CLIENTS_MAX: u64 = 6;
 
-/// Most lives of one run.
+/// Most lives of one run: it starts once, and again after each crash.
 const LIVES_MAX: u64 = 6;
 
 /// Most steps of one life.

@@ -59,7 +59,7 @@ pub(crate) struct Eviction {
 pub struct Victim {
     /// Hash of its key.
     pub hash: KeyHash,
-    /// True if its time is over anyway.
+    /// True if it has expired already.
     pub is_expired: bool,
 }
 

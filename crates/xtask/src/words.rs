@@ -18,7 +18,7 @@ const COLUMN_MAX: usize = 100;
 /// Words of the shortest item doc that says more than a name.
 const DOC_WORDS_MIN: usize = 4;
 /// Files with these endings are read.
-const EXTENSIONS: [&str; 5] = ["md", "proto", "rs", "sh", "toml"];
+const EXTENSIONS: [&str; 7] = ["js", "md", "proto", "py", "rs", "sh", "toml"];
 /// Folders that are not ours, or not source.
 const SKIPPED: [&str; 6] = [".git", "fixtures", "generated", "node_modules", "target", "venv"];
 
@@ -61,7 +61,7 @@ const WORDS: [(&str, &str); 34] = [
 ];
 
 /// Contexts in which such a word stays: the word, how the line around it reads, and why.
-const ALLOWED: [(&str, &str, &str); 12] = [
+const ALLOWED: [(&str, &str, &str); 13] = [
     ("flight", "in flight", "sent and not yet answered: the field's term"),
     ("flight", "in_flight", "sent and not yet answered: the field's term"),
     ("flight", "inflight", "sent and not yet answered: the field's term"),
@@ -73,6 +73,7 @@ const ALLOWED: [(&str, &str, &str); 12] = [
     ("linger", "zero_linger", "an option of sockets"),
     ("linger", "linger time", "an option of sockets"),
     ("trip", "round_trip", "a message and its answer: the field's term"),
+    ("trip", "round-trip", "a message and its answer: the field's term"),
     ("trip", "round trip", "a message and its answer: the field's term"),
 ];
 

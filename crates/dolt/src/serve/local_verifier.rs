@@ -138,7 +138,7 @@ impl LocalVerifier {
     }
 
     /// Verifies what is on disk of a file, except chunks that are verified already. Removes wrong
-    /// bytes from disk and reads them again. Rests `rests` times as long as it works.
+    /// bytes from disk and reads them again. Sleeps `rests` times as long as it works.
     pub async fn verify_file(
         &self,
         file: &Arc<TableFile>,

@@ -56,7 +56,7 @@ impl Extents {
         self.present_from(0)
     }
 
-    /// Extents that are on disk, from this one on.
+    /// Iterates over the extents on disk from `first` on.
     pub(crate) fn present_from(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
         let end = if self.is_empty() { 0 } else { self.count() };
         (first..end).filter(|&extent| self.is_present(extent))

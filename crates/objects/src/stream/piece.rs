@@ -23,7 +23,7 @@ pub(crate) struct Piece {
 pub(crate) enum PieceSource {
     /// The disk, unless the bytes turn out not to be there. Nothing was asked for yet.
     Disk,
-    /// The bytes are here.
+    /// The bytes are in memory.
     Ready(Bytes),
     /// A fetch ahead of the stream, under way.
     Part(Answer),

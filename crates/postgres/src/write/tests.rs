@@ -140,9 +140,9 @@ proptest! {
         prop_assert!(same);
     }
 
-    /// The counts of a new row add up to its columns, whichever request was first. Only the first
-    /// request's count follows Redis' own rule: the later ones would find the row if they were not
-    /// merged with it.
+    /// The counts of a new row add up to its number of columns, whichever request was first. Only
+    /// the first request's count follows Redis' own rule: the later ones would find the row if they
+    /// were not merged with it.
     #[test]
     fn a_joined_entry_leaves_what_its_requests_leave_one_by_one(
         requests in

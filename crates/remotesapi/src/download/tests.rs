@@ -189,7 +189,7 @@ fn unusable_requests_are_refused() {
         allow: GET, HEAD
         cache-control: no-store
         content-type: text/plain; charset=utf-8
-        expected one of GET, HEAD: this is for reading only
+        method not allowed, downloads are read-only; expected one of GET, HEAD
     "#]],
     );
     harness.check(

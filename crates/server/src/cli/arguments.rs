@@ -638,7 +638,7 @@ fn one_line(rendered: &str) -> String {
     let line = words.join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line).replace(" tip: ", "; ");
     let line = line.trim_end_matches('.');
-    format!("{line} (busload --help says what there is)")
+    format!("{line} (see busload --help)")
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn conclude(action: Action, name: &str, progress: Progress) -> Result<(), Failur
         Action::Warm => print(&format!("table {name}: {done} are on disk\n")),
         Action::Drop => print(&format!("table {name}: {done} of disk are free again\n")),
         Action::Verify if progress.corrupt == 0 => {
-            print(&format!("table {name}: {done} on disk are sound\n"))
+            print(&format!("table {name}: {done} on disk verified\n"))
         }
         Action::Verify => {
             return Err(Failure::run(format!(
@@ -263,7 +263,7 @@ fn by_server(
             Some(Line::Progress(progress)) => meter.show(progress),
             Some(Line::Finished(outcome)) => return Ok(outcome),
             Some(Line::Failed(why)) => return Err(failed(&why)),
-            None => return Err(failed(&"its answer makes no sense")),
+            None => return Err(failed(&"its answer is malformed")),
         }
     }
 }

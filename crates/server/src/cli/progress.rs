@@ -23,7 +23,7 @@ const SHARE_TEMPLATE: &str = "{msg} [{bar:32}] {percent} %, {eta} left";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Bytes,
-    /// Only the share is known that is done.
+    /// Only a percentage is known.
     Share,
 }
 

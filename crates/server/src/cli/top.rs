@@ -72,7 +72,7 @@ impl Server {
         let answer = http_client::send_within(self.target(), "GET", PATH, Some(ANSWER_TIMEOUT))
             .map_err(|error| error.to_string())?;
         let text = answer.into_text(ANSWER_BYTES_MAX)?;
-        Reading::parse(&text).ok_or_else(|| "its answer makes no sense".to_owned())
+        Reading::parse(&text).ok_or_else(|| "its answer is malformed".to_owned())
     }
 
     fn target(&self) -> Target<'_> {

@@ -323,7 +323,7 @@ mod tests {
             ("http_hosts = ['cache:6381']", 1, "expected a host without scheme and port"),
             ("http_url = 'cache.example.com'", 1, "expected one like https://cache.example.com"),
             ("memory_max = 0", 1, "or none"),
-            ("[tables.a]\nkind = 'memory'\nevict = 'lru'", 3, "`lru` is no way to evict"),
+            ("[tables.a]\nkind = 'memory'\nevict = 'lru'", 3, "`lru` is no eviction policy"),
             ("maxclients = 0", 1, "expected 1 to"),
             ("maxclients = 1.5", 1, "expected 1 to"),
             ("price_get = -1", 1, "`-1` is no price; expected USD from 0"),

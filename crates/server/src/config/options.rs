@@ -485,7 +485,7 @@ fn parse_percent(text: &str) -> Result<u32, String> {
     let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
     percent
         .filter(|percent| (1..=100).contains(percent))
-        .ok_or_else(|| format!("{text} of a processor; expected 1% to 100%"))
+        .ok_or_else(|| format!("{text} as a share of one processor; expected 1% to 100%"))
 }
 
 fn parse_maxclients(text: &str) -> Result<u32, String> {

@@ -184,8 +184,8 @@ fn parse_evict(text: &str) -> Result<Eviction, String> {
     let found = all.into_iter().find(|eviction| eviction.to_string() == text);
     found.ok_or_else(|| {
         format!(
-            "`{text}` is no way to evict; expected none (refuse writes at memory_max) or s3-fifo \
-             (delete keys that are not used)"
+            "`{text}` is no eviction policy; expected none (refuse writes at memory_max) or \
+             s3-fifo (delete keys that are not used)"
         )
     })
 }
@@ -270,7 +270,7 @@ mod tests {
             ("t=memory:?snyc", "has no value"),
             ("t=memory:?memorymax=1", "did you mean `memory_max`?"),
             ("t=memory:?memory_max=50%", "expected a size like 2GiB"),
-            ("t=memory:?evict=lru", "`lru` is no way to evict; expected none"),
+            ("t=memory:?evict=lru", "`lru` is no eviction policy; expected none"),
             ("t=memory:?kind=memory", "before the `:`"),
         ] {
             let error = table(text).expect_err(text);

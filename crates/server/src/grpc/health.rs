@@ -101,9 +101,8 @@ impl health_server::Health for Health {
         call: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Refusal> {
         let service = &call.get_ref().service;
-        let target = HealthTarget::of(service).ok_or_else(|| {
-            Refusal::not_found(format!("service: there is none of the name \"{}\"", Shown(service)))
-        })?;
+        let target = HealthTarget::of(service)
+            .ok_or_else(|| Refusal::not_found(format!("unknown service \"{}\"", Shown(service))))?;
         Ok(Response::new(response(target.health(&self.status))))
     }
 

@@ -119,7 +119,9 @@ impl Opener {
     pub(super) async fn list_in_time(&self, folder: &str) -> Result<Vec<ObjectMeta>, ObjectsError> {
         let late = |_| {
             let url = self.source.remote.url();
-            Err(ObjectsError::Unreachable(format!("{url}: no listing within {LISTING_TIMEOUT:?}")))
+            Err(ObjectsError::Unreachable(format!(
+                "{url}: the listing timed out after {LISTING_TIMEOUT:?}"
+            )))
         };
         timeout(LISTING_TIMEOUT, self.source.remote.list(folder)).await.unwrap_or_else(late)
     }

@@ -56,7 +56,7 @@ pub(super) async fn credentials(
     let Ok(ended) = timeout(PROCESS_TIMEOUT, running).await else {
         // The task ends with it, and takes the exit status.
         let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-        return Err(failed(format!("it did not end within {PROCESS_TIMEOUT:?}")));
+        return Err(failed(format!("it timed out after {PROCESS_TIMEOUT:?}")));
     };
     let printed = ended.map_err(|_| failed("the runtime has stopped".into()))?.map_err(failed)?;
     found(&printed).map_err(failed)

@@ -186,7 +186,8 @@ impl CachedToken {
         let request = request("POST", &url, &[content], body.to_string())?;
         let HttpAnswer { status, body } = http.call(request).await?;
         if status != 200 {
-            let text = format!("SSO does not refresh the token: status {status}{}", message(&body));
+            let text =
+                format!("SSO refused to refresh the token: status {status}{}", message(&body));
             return Err(if is_transient(status) {
                 CredentialError::Unavailable(text)
             } else {

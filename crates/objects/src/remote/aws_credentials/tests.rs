@@ -367,7 +367,7 @@ async fn a_program_that_does_not_end_is_ended() {
         advance(limits::PROCESS_TIMEOUT).await;
     }
     let error = credentials.await.unwrap().unwrap_err().to_string();
-    assert!(error.contains("it did not end within 60s"), "{error}");
+    assert!(error.contains("it timed out after 60s"), "{error}");
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ fn live(tool: &Tool<'_>) {
     let without_name = tool.succeed(&["list"]);
     assert!(listed.iter().all(|line| without_name.contains(line)), "{without_name}");
     let verified = tool.succeed(&["verify", "db"]);
-    assert!(verified.contains("on disk are sound"), "{verified}");
+    assert!(verified.contains("on disk verified"), "{verified}");
 
     flip(&largest(&tool.data.join("cache/db")), 5000);
     let ended = tool.run(&["verify", "db"]);
