@@ -79,7 +79,7 @@ pub fn soak() -> Result<()> {
         test.env("BUSLOAD_SOAK", "1");
         run(test.args(["test", "--package", "busload-log", "--package", "busload-snapshot"]))
     });
-    steps.step("slow links", || {
+    steps.step("slow links and long timeouts", || {
         let mut test = cargo();
         test.args(["test", "--package", "busload", "--test", "server", "--", "--ignored"]);
         run(&mut test)

@@ -36,8 +36,12 @@ const FIRST: [&str; 4] =
 const FIRST_EXTRA_THREADS: usize = 1;
 /// Variable with the number of tests of a program that run at a time.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
-/// Number of the slowest programs that the end names.
+/// Number of the slowest programs, and of the slowest tests, that the end names.
 const SLOWEST_SHOWN: usize = 10;
+/// Arguments with which a program prints the time of each test. The test harness of a stable
+/// toolchain takes them if [`BOOTSTRAP`] is set.
+const REPORT_TIMES: [&str; 2] = ["-Zunstable-options", "--report-time"];
+const BOOTSTRAP: &str = "RUSTC_BOOTSTRAP";
 
 /// A program of tests.
 #[derive(Debug)]
@@ -54,8 +58,17 @@ struct Program {
 struct Ran {
     name: String,
     took: Duration,
+    /// Its slowest tests, the slowest first.
+    slowest: Vec<TimedTest>,
     /// Output of a program that failed.
     failure: Option<String>,
+}
+
+/// A test and how long it took.
+#[derive(Clone, Debug, PartialEq)]
+struct TimedTest {
+    seconds: f64,
+    name: String,
 }
 
 /// Builds and runs the tests of the workspace.
@@ -77,6 +90,16 @@ pub fn run_all() -> Result<()> {
     println!("\nslowest:");
     for Ran { name, took, .. } in ran.iter().take(SLOWEST_SHOWN) {
         println!("{:>6.1} s  {name}", took.as_secs_f64());
+    }
+    println!("\nslowest tests:");
+    let tests = ran.iter().flat_map(|ran| {
+        ran.slowest.iter().map(|test| TimedTest {
+            seconds: test.seconds,
+            name: format!("{}: {}", ran.name, test.name),
+        })
+    });
+    for TimedTest { seconds, name } in slowest(tests) {
+        println!("{seconds:>6.1} s  {name}");
     }
     let failed: Vec<&str> =
         ran.iter().filter(|ran| ran.failure.is_some()).map(|ran| ran.name.as_str()).collect();
@@ -146,16 +169,33 @@ fn run_programs(programs: Vec<Program>) -> Vec<Ran> {
 #[allow(clippy::disallowed_methods, reason = "people read these times")]
 fn run_program(program: Program) -> Ran {
     let start = Instant::now();
-    let failure = match watch(&program, start) {
-        Ok(Ended::Well) => None,
-        Ok(Ended::Badly(why)) => Some(why),
-        Err(error) => Some(format!("cannot run it: {error:#}")),
+    let (output, failure) = match watch(&program, start) {
+        Ok(Ended::Well(output)) => (output, None),
+        Ok(Ended::Badly(why)) => (why.clone(), Some(why)),
+        Err(error) => (String::new(), Some(format!("cannot run it: {error:#}"))),
     };
-    Ran { name: program.name, took: start.elapsed(), failure }
+    let slowest = slowest(output.lines().filter_map(timed));
+    Ran { name: program.name, took: start.elapsed(), slowest, failure }
+}
+
+/// Returns the slowest tests, the slowest first.
+fn slowest(tests: impl Iterator<Item = TimedTest>) -> Vec<TimedTest> {
+    let mut tests: Vec<_> = tests.collect();
+    tests.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    tests.truncate(SLOWEST_SHOWN);
+    tests
+}
+
+/// Returns the test that a line of output names, as `test NAME ... ok <1.234s>`.
+fn timed(line: &str) -> Option<TimedTest> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let (_, time) = outcome.strip_suffix("s>")?.rsplit_once('<')?;
+    Some(TimedTest { seconds: time.parse().ok()?, name: name.to_owned() })
 }
 
 enum Ended {
-    Well,
+    /// Output of a program that succeeded.
+    Well(String),
     /// Output, and how it ended.
     Badly(String),
 }
@@ -177,6 +217,7 @@ fn watch(program: &Program, start: Instant) -> Result<Ended> {
             command.env_remove(variable);
         }
     }
+    command.args(REPORT_TIMES).env(BOOTSTRAP, "1");
     command.env("CARGO_MANIFEST_DIR", directory).current_dir(directory);
     if *name == FIRST[0] && std::env::var_os(TEST_THREADS).is_none() {
         command.env(TEST_THREADS, (processors() + FIRST_EXTRA_THREADS).to_string());
@@ -200,19 +241,41 @@ fn watch(program: &Program, start: Instant) -> Result<Ended> {
         }
         thread::sleep(POLL_INTERVAL);
     };
+    let output = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
     if child.try_wait()?.is_some_and(|status| status.success()) {
-        return Ok(Ended::Well);
+        return Ok(Ended::Well(output));
     }
-    Ok(Ended::Badly(format!("{}{status}", String::from_utf8_lossy(&fs::read(&path)?))))
+    Ok(Ended::Badly(format!("{output}{status}")))
 }
 
 impl Ran {
     fn print(&self) {
-        let Self { name, took, failure } = self;
+        let Self { name, took, failure, .. } = self;
         let outcome = if failure.is_some() { "FAILED" } else { "ok" };
         println!("{:>6.1} s  {outcome}  {name}", took.as_secs_f64());
         if let Some(failure) = failure {
             println!("{failure}");
         }
+    }
+}
+
+#[cfg(test)]
+mod times {
+    use super::*;
+
+    #[test]
+    fn times_of_tests_are_read_from_the_output() {
+        let output = "running 4 tests\n\
+                      test a::quick ... ok <0.001s>\n\
+                      test a::slow - should panic ... ok <12.300s>\n\
+                      test b::broken ... FAILED <2.000s>\n\
+                      test c::left_out ... ignored, runs in the soak\n\
+                      test result: ok. 3 passed <1s>\n";
+        let found = slowest(output.lines().filter_map(timed));
+        let found: Vec<_> = found.iter().map(|test| (test.seconds, &*test.name)).collect();
+        assert_eq!(
+            found,
+            [(12.3, "a::slow - should panic"), (2.0, "b::broken"), (0.001, "a::quick")]
+        );
     }
 }

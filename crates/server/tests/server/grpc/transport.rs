@@ -185,6 +185,7 @@ fn a_head_that_is_too_long_is_refused() {
 }
 
 #[test]
+#[ignore = "waits for a timeout of the server, 75 s: `cargo xtask soak` runs it"]
 fn a_connection_is_cut_off_when_its_head_never_ends() {
     let served = Served::of_fixture(&Fixture::new("synth-sizes-classic"));
     let mut stream = TcpStream::connect(served.server.address("http")).unwrap();

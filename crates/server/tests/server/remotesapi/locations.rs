@@ -82,7 +82,7 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
 }
 
 #[test]
-fn every_chunk_of_every_store_is_where_its_place_says_in_both_layouts() {
+fn every_chunk_of_every_store_is_at_its_location_in_both_layouts() {
     let fixtures = Fixture::sound();
     let tables = LAYOUTS.iter().flat_map(|layout| {
         fixtures.iter().map(move |fixture| {
