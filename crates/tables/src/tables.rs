@@ -130,7 +130,7 @@ impl Table {
         Some(result)
     }
 
-    /// Tells the eviction about a key that was added.
+    /// Adds a new key to the eviction. Out of line: most tables evict nothing.
     #[inline(never)]
     fn admit(&mut self, heap: &mut Heap, hasher: &Hasher, hash: KeyHash, key: &[u8]) {
         self.with_eviction(heap, |eviction, index| eviction.admit(index, hasher, hash.0, key));

@@ -211,7 +211,7 @@ impl Work for Reload {
         let request = match self.request {
             Some(request) => request,
             None => reloads.request().ok_or_else(|| {
-                CommandError::text("ERR the server is running without a config file")
+                CommandError::text("ERR this server cannot reload its configuration")
             })?,
         };
         self.request = Some(request);

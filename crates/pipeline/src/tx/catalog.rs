@@ -198,6 +198,7 @@ impl Catalog {
         named.unwrap_or(Route::Memory(TableId(space)))
     }
 
+    /// Out of line: many servers have no table but `default`.
     #[inline(never)]
     fn route_by_prefix(&self, key: &[u8]) -> Option<Route> {
         let colon = memchr::memchr(b':', key)?;

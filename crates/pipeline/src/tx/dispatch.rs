@@ -272,6 +272,7 @@ impl Tx {
         }
     }
 
+    /// Out of line: few commands copy the value of a key.
     #[inline(never)]
     fn has_large_value(&mut self, session: &Session, key: &[u8]) -> bool {
         let key = self.key(session, key);

@@ -449,7 +449,7 @@ impl NewTable {
     }
 }
 
-/// Returns the step that calls an order again later, unless it has waited for [`BUSY_MAX`].
+/// Has an order called again later, or answers it if it has waited for [`BUSY_MAX`].
 fn later(tx: &Tx, since: &mut Option<Duration>) -> Result<String, OrderStep> {
     let now = tx.monotonic();
     if now.saturating_sub(*since.get_or_insert(now)) < BUSY_MAX {

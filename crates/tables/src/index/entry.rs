@@ -467,6 +467,7 @@ impl Entry {
         }
     }
 
+    /// Out of line: most values are inside their entries.
     #[inline(never)]
     fn bury_own_memory(self, heap: &mut Heap, header: Header) {
         match header.kind() {
